@@ -37,6 +37,7 @@ create index repos_by_state on repos (state) where state <> 'active';
 create table account_status (
     repo text collate "C" not null,
     source text collate "C" not null,
+    source_kind text collate "C" not null check (source_kind in ('relay', 'pds')),
     seq bigint not null,
     active boolean not null,
     status text collate "C",

@@ -1,0 +1,157 @@
+"""What the writer takes: one arrival for each event that changes something, judged as far as it can be without the database.
+
+Arrivals of one repo are applied in the order in which they arrived; everything that depends on what is held is decided by
+the writer, under the lock of the repo's rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+
+from indexer.interpret import MemoryOp
+from indexer.verify.commit import VerifiedCommit
+from memory.identity import Identity
+
+
+class SourceKind(StrEnum):
+    """A relay speaks for every account, a PDS only for those that it hosts."""
+
+    RELAY = "relay"
+    PDS = "pds"
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A stream that is followed."""
+
+    url: str  # normalised
+    kind: SourceKind
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where in which stream something was met."""
+
+    source: Source
+    seq: int  # of a broken frame: the seq before it
+    seen_at: datetime  # the injected clock: now when live, the frame's own `time` in a replay
+
+
+@dataclass(frozen=True, slots=True)
+class CommitArrived:
+    """A commit whose signature holds."""
+
+    place: Place
+    commit: VerifiedCommit
+    ops: tuple[MemoryOp, ...]
+    first_sight: bool  # its repo is tracked from now on
+
+
+@dataclass(frozen=True, slots=True)
+class CommitRefused:
+    """A commit or sync that cannot be attributed to the repo that it names; it changes nothing."""
+
+    place: Place
+    repo: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class CommitParked:
+    """A commit that cannot be judged before its author's key is known."""
+
+    place: Place
+    repo: str
+    rev: str
+    frame: bytes
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class SyncArrived:
+    """A `#sync`: what its commit block claims, and whether its signature holds."""
+
+    place: Place
+    repo: str
+    rev: str  # the frame's, which may differ from the commit's after a move
+    commit_cid: str | None  # null: no readable commit block
+    data_cid: str | None
+    refusal: str | None  # why the commit is not proven to be the author's; null: it is
+
+
+@dataclass(frozen=True, slots=True)
+class AccountChanged:
+    """A source's word on whether an account is to be served."""
+
+    place: Place
+    repo: str
+    active: bool
+    status: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class IdentityResolved:
+    """A DID document, as it stood at `identity.resolved_at`."""
+
+    place: Place
+    identity: Identity
+
+
+@dataclass(frozen=True, slots=True)
+class RequestAnswered:
+    """Something that had to be asked of a host was answered, and nothing spoke against what is held."""
+
+    place: Place
+    repo: str
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class FrameIgnored:
+    """A whole frame that is passed over: `reason` says why, and is counted."""
+
+    place: Place
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class FrameBroken:
+    """Bytes that are no frame."""
+
+    place: Place
+    frame: bytes
+    reason: str
+
+
+Arrival = (
+    CommitArrived
+    | CommitRefused
+    | CommitParked
+    | SyncArrived
+    | AccountChanged
+    | IdentityResolved
+    | RequestAnswered
+    | FrameIgnored
+    | FrameBroken
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """How far a source's stream is covered."""
+
+    seq: int
+    frame_time: datetime | None
+
+
+@dataclass(slots=True)
+class Batch:
+    """Arrivals in order, and the cursor that each source has once they are applied."""
+
+    arrivals: list[Arrival] = field(default_factory=list[Arrival])
+    positions: dict[str, Position] = field(default_factory=dict[str, Position])
+
+    def __bool__(self) -> bool:
+        return bool(self.arrivals or self.positions)

@@ -1,0 +1,173 @@
+"""From a frame to the arrivals that it means: decoded, filtered, verified, interpreted. No database, no socket.
+
+Commits of one DID pass in the order of their frames. What would need an answer from outside is not waited for: it becomes
+an arrival that the writer makes durable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from functools import lru_cache
+from typing import assert_never
+
+from indexer.arrivals import (
+    AccountChanged,
+    Arrival,
+    CommitArrived,
+    CommitParked,
+    CommitRefused,
+    FrameBroken,
+    FrameIgnored,
+    IdentityResolved,
+    Place,
+    Position,
+    Source,
+    SourceKind,
+    SyncArrived,
+)
+from indexer.frames import (
+    AccountEvent,
+    BrokenFrame,
+    CommitEvent,
+    ErrorEvent,
+    IdentityEvent,
+    IgnoredFrame,
+    InfoEvent,
+    SyncEvent,
+    decode_frame,
+)
+from indexer.interpret import interpret_commit
+from indexer.verify.commit import verify_commit
+from indexer.verify.sync import read_sync, verify_sync
+from memory.errors import Rejected
+from memory.identity import Identity, IdentitySource
+from memory.signatures import PublicKey, parse_did_key
+
+# Keys cost 20 µs to parse; this many are a few megabytes.
+KEYS_CACHED = 20_000
+
+Clock = Callable[[datetime | None], datetime]
+"""Now, given the `time` that an event claims (null: it claims none)."""
+
+
+def frame_clock(start: datetime) -> Clock:
+    """A replay's clock: each event's own time; `start` until the first is known. It may go back, as recordings do."""
+    last = start
+
+    def read(claimed: datetime | None) -> datetime:
+        nonlocal last
+        last = claimed or last
+        return last
+
+    return read
+
+
+class Consumer:
+    """Judges the frames of any number of sources, as far as that takes no database."""
+
+    def __init__(
+        self,
+        *,
+        identities: IdentitySource,
+        clock: Clock,
+        tracked: set[str],
+        admits: Callable[[str], bool],
+        cursors: dict[str, int],
+    ) -> None:
+        """`tracked` grows as repos are first seen; `admits` says of a DID whether it may be tracked at all; frames at or
+        below a source's entry in `cursors` are dropped.
+        """
+        self._identities = identities
+        self._clock = clock
+        self._tracked = tracked
+        self._admits = admits
+        self._cursors = cursors
+        self._seqs = dict(cursors)
+        self._key = lru_cache(KEYS_CACHED)(parse_did_key)
+
+    def take(self, source: Source, frame: bytes) -> tuple[list[Arrival], Position | None]:
+        """What `frame` means, and how far its source's stream is covered once that is applied (null: no further)."""
+        try:
+            event = decode_frame(frame)
+        except BrokenFrame as broken:
+            place = Place(source, self._seqs.get(source.url, 0), self._clock(None))
+            return [FrameBroken(place, frame, broken.reason)], None
+        match event:
+            case IgnoredFrame():
+                return self._ignored(source, event)
+            case InfoEvent() | ErrorEvent():
+                place = Place(source, self._seqs.get(source.url, 0), self._clock(None))
+                return [FrameIgnored(place, "info" if isinstance(event, InfoEvent) else "error")], None
+            case _:
+                pass
+        if event.seq <= self._cursors.get(source.url, 0):
+            return [], None
+        self._seqs[source.url] = event.seq
+        place = Place(source, event.seq, self._clock(event.time))
+        return self._arrivals(place, event, frame), Position(event.seq, event.time)
+
+    def _ignored(self, source: Source, event: IgnoredFrame) -> tuple[list[Arrival], Position | None]:
+        seq = event.seq if event.seq is not None else self._seqs.get(source.url, 0)
+        if event.seq is not None and event.seq <= self._cursors.get(source.url, 0):
+            return [], None
+        place = Place(source, seq, self._clock(None))
+        return [FrameIgnored(place, event.reason)], Position(event.seq, None) if event.seq is not None else None
+
+    def _arrivals(
+        self, place: Place, event: CommitEvent | SyncEvent | IdentityEvent | AccountEvent, frame: bytes
+    ) -> list[Arrival]:
+        known = event.did in self._tracked
+        if not known and not (isinstance(event, CommitEvent) and event.touches_collection and self._admits(event.did)):
+            return []
+        identity = self._identities.at(event.did, place.seen_at)
+        if isinstance(event, IdentityEvent):
+            return [IdentityResolved(place, identity)] if identity else []
+        if _is_hosted_elsewhere(place.source, identity):
+            return [FrameIgnored(place, "wrong_host")]
+        match event:
+            case CommitEvent():
+                return self._commit(place, event, frame, identity)
+            case SyncEvent():
+                return self._sync(place, event, identity)
+            case AccountEvent():
+                return [AccountChanged(place, event.did, event.active, event.status)]
+            case _:
+                assert_never(event)
+
+    def _commit(self, place: Place, event: CommitEvent, frame: bytes, identity: Identity | None) -> list[Arrival]:
+        if identity is not None and identity.tombstoned:
+            return [FrameIgnored(place, "tombstoned")]
+        if identity is None or identity.signing_key is None:
+            return [CommitParked(place, event.did, event.rev, frame, "key_unknown")]
+        try:
+            commit = verify_commit(event, self._public_key(identity), place.seen_at)
+        except Rejected as refusal:
+            return [CommitRefused(place, event.did, refusal.reason)]
+        arrived = CommitArrived(place, commit, interpret_commit(commit), first_sight=event.did not in self._tracked)
+        if not arrived.first_sight:
+            return [arrived]
+        self._tracked.add(event.did)
+        return [IdentityResolved(place, identity), arrived]
+
+    def _sync(self, place: Place, event: SyncEvent, identity: Identity | None) -> list[Arrival]:
+        claimed = None
+        try:
+            claimed = read_sync(event)
+            if identity is None or identity.signing_key is None:
+                raise Rejected(reason="key_unknown")
+            verify_sync(event, self._public_key(identity))
+            refusal = None
+        except Rejected as refused:
+            refusal = refused.reason
+        if claimed is None:
+            return [SyncArrived(place, event.did, event.rev, None, None, refusal)]
+        return [SyncArrived(place, event.did, event.rev, claimed.commit_cid, claimed.data_cid, refusal)]
+
+    def _public_key(self, identity: Identity) -> PublicKey:
+        return self._key(identity.signing_key or "")
+
+
+def _is_hosted_elsewhere(source: Source, identity: Identity | None) -> bool:
+    """A PDS speaks only for the accounts that it hosts; a relay for all."""
+    return source.kind is SourceKind.PDS and identity is not None and identity.host not in (None, source.url)

@@ -1,0 +1,44 @@
+"""Frames in, batches out: the next batch is judged while the one before is written.
+
+At most two batches are in memory beside the one that is written; a slow database holds back whoever feeds the frames.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import datetime
+
+from indexer.arrivals import Batch
+from indexer.writer import Outcome, Writer
+
+BATCHES_WAITING_MAX = 1
+BATCH_BYTES_MAX = 8 * 1024 * 1024
+
+
+class Pipeline:
+    """One lane from whoever feeds batches to the writer, in order."""
+
+    def __init__(self, writer: Writer, now: Callable[[], datetime], applied: Callable[[Outcome], None]) -> None:
+        self._writer = writer
+        self._now = now
+        self._applied = applied
+
+    async def run(self, batches: AsyncIterator[Batch]) -> None:
+        """Writes every batch; returns once the last is durable, and raises what the writer or the feeder raises."""
+        waiting: asyncio.Queue[Batch | None] = asyncio.Queue(BATCHES_WAITING_MAX)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._feed(batches, waiting.put))
+                tasks.create_task(self._drain(waiting))
+        except ExceptionGroup as failures:
+            raise failures.exceptions[0] from None
+
+    async def _feed(self, batches: AsyncIterator[Batch], put: Callable[[Batch | None], Awaitable[None]]) -> None:
+        async for batch in batches:
+            await put(batch)
+        await put(None)
+
+    async def _drain(self, waiting: asyncio.Queue[Batch | None]) -> None:
+        while (batch := await waiting.get()) is not None:
+            self._applied(await self._writer.apply(batch, self._now()))

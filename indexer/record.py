@@ -1,0 +1,222 @@
+"""Records a firehose: its frames as the socket gives them, and the identities that a replay of them needs.
+
+Beside FILE stands FILE.identities.jsonl: the whole history of each author with a commit to our collection in the
+recording. Of other accounts a replay asks nothing: it tracks none of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
+
+from indexer.frames import MAX_FRAME_BYTES, BrokenFrame, CommitEvent, ErrorEvent, InfoEvent, decode_frame
+from indexer.record_identities import Fetch, fetch, fetch_public, look_up
+from indexer.recording import RecordingWriter
+from memory.errors import Misconfigured, Unavailable
+from memory.identifiers import normalise_source
+
+_SUBSCRIBE: Final = "/xrpc/com.atproto.sync.subscribeRepos"
+_PING_S: Final = 20.0  # a socket that does not answer for this long is dead
+_SECONDS_BETWEEN_REPORTS: Final = 1.0
+
+Progress = Callable[[str], None]
+"""Told what happens, in lines for people."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """When to stop by oneself; null: never."""
+
+    frames: int | None = None
+    seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """What one recording holds."""
+
+    frames: int
+    bytes: int
+    authors: int  # of memories
+    missing: Mapping[str, str]  # DIDs whose identity could not be had, and why
+    ended: str | None  # why the stream ended of itself; null: it was we who stopped
+
+
+def identities_path(out: Path) -> Path:
+    """Where the identities of a recording stand."""
+    return out.with_name(out.name + ".identities.jsonl")
+
+
+async def record(
+    relay_url: str,
+    out: Path,
+    *,
+    plc_url: str,
+    limits: Limits,
+    cursor: int | None = None,
+    overwrite: bool = False,
+    stop: asyncio.Event | None = None,
+    progress: Progress = lambda line: None,
+    ask_directory: Fetch = fetch,
+    ask_stranger: Fetch = fetch_public,
+) -> Recorded:
+    """Record until a limit, `stop` or the stream's own end; what was received until then is kept in every case.
+
+    `cursor`: None = live, 0 = from the oldest that the relay keeps. Raises Misconfigured where a file would be
+    overwritten, and Unavailable where the relay cannot be reached: then nothing was written.
+    """
+    beside = identities_path(out)
+    for path in (out, beside):
+        if path.exists() and not overwrite:
+            raise Misconfigured(f"{path}: exists already", path=str(path))
+    async with await _connect(relay_url, cursor) as connection:
+        with RecordingWriter(out, overwrite=overwrite) as writer:
+            reception = _Reception(writer, limits, progress)
+            await _stoppable(reception.run(connection), limits.seconds, stop or asyncio.Event())
+    progress(f"looking up {len(reception.authors)} authors")
+    found = await look_up(
+        reception.authors, directory_url=plc_url, ask_directory=ask_directory, ask_stranger=ask_stranger
+    )
+    with beside.open("wb" if overwrite else "xb") as file:
+        file.writelines(line + b"\n" for line in found.lines)
+        file.flush()
+        os.fsync(file.fileno())
+    return Recorded(writer.frames, writer.bytes, len(reception.authors), found.missing, reception.ended)
+
+
+async def _connect(relay_url: str, cursor: int | None) -> ClientConnection:
+    try:
+        source = normalise_source(relay_url)
+    except ValueError as error:
+        raise Misconfigured(f"{relay_url}: {error}", setting="--relay") from error
+    url = source.replace("http", "ws", 1) + _SUBSCRIBE + ("" if cursor is None else f"?cursor={cursor}")
+    try:
+        return await connect(url, max_size=MAX_FRAME_BYTES, ping_interval=_PING_S, ping_timeout=_PING_S)
+    except InvalidStatus as error:
+        raise Unavailable(f"{source} answered {error.response.status_code}", source=source) from error
+    except (OSError, InvalidHandshake) as error:
+        raise Unavailable(f"{source} cannot be reached: {error}", source=source) from error
+
+
+async def _stoppable(receiving: Coroutine[None, None, None], seconds: float | None, stop: asyncio.Event) -> None:
+    """Run `receiving` to its end, for `seconds`, or until `stop`."""
+    tasks = asyncio.create_task(receiving), asyncio.create_task(stop.wait())
+    try:
+        done, _ = await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+    for task in done:
+        task.result()
+
+
+class _Reception:
+    """Writes what a connection sends, and notes who wrote memories."""
+
+    def __init__(self, writer: RecordingWriter, limits: Limits, progress: Progress) -> None:
+        self.authors: dict[str, datetime] = {}  # DID → time of the first commit to our collection
+        self.ended: str | None = None
+        self._writer = writer
+        self._limits = limits
+        self._progress = progress
+
+    async def run(self, connection: ClientConnection) -> None:
+        """Until the limit of frames or the end of the stream; to cancel it loses no frame that was taken."""
+        clock = asyncio.get_running_loop().time
+        report_at = clock() + _SECONDS_BETWEEN_REPORTS
+        try:
+            while self._limits.frames is None or self._writer.frames < self._limits.frames:
+                message = await connection.recv()
+                if isinstance(message, str):
+                    self.ended = "the relay sent text where frames are binary"
+                    return
+                self._writer.write(message)
+                self._note(message)
+                if clock() >= report_at:
+                    self._progress(f"{self._writer.frames} frames, {self._writer.bytes} bytes")
+                    report_at = clock() + _SECONDS_BETWEEN_REPORTS
+        except ConnectionClosed as closed:
+            self.ended = self.ended or f"the relay went away: {closed}"
+
+    def _note(self, frame: bytes) -> None:
+        try:
+            event = decode_frame(frame)
+        except BrokenFrame as broken:
+            self._progress(f"frame {self._writer.frames} is kept, but broken: {broken.reason}")
+            return
+        match event:
+            case CommitEvent() if event.touches_collection:
+                self.authors.setdefault(event.did, event.time)
+            case ErrorEvent():
+                self.ended = f"the relay ended the stream: {event.error}: {event.message or 'no message'}"
+            case InfoEvent():
+                self._progress(f"the relay says: {event.name}: {event.message or 'no message'}")
+            case _:
+                pass
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The command line of `python -m indexer record`."""
+    parser.add_argument("--relay", required=True, metavar="URL", help="the relay or PDS to record")
+    parser.add_argument(
+        "--out", required=True, type=Path, metavar="FILE", help="gets the frames; beside it FILE.identities.jsonl"
+    )
+    parser.add_argument("--frames", type=_positive_int, metavar="N", help="stop after this many frames")
+    parser.add_argument("--seconds", type=_positive_float, metavar="S", help="stop after this many seconds")
+    parser.add_argument(
+        "--cursor", type=int, metavar="SEQ", help="start after this place; 0 = as far back as it goes (default: now)"
+    )
+    parser.add_argument("--force", action="store_true", help="overwrite what exists")
+
+
+async def run(arguments: argparse.Namespace, *, plc_url: str) -> int:
+    """Record as the command line says, until a limit or an interrupt. 0: complete; 1: it ended early, or lacks an identity."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGINT, stop.set)
+    loop.add_signal_handler(signal.SIGTERM, stop.set)
+    recorded = await record(
+        arguments.relay,
+        arguments.out,
+        plc_url=plc_url,
+        limits=Limits(arguments.frames, arguments.seconds),
+        cursor=arguments.cursor,
+        overwrite=arguments.force,
+        stop=stop,
+        progress=_say,
+    )
+    _say(f"recorded {recorded.frames} frames ({recorded.bytes} bytes) with memories of {recorded.authors} authors")
+    for did, reason in recorded.missing.items():
+        _say(f"no identity of {did}: {reason}")
+    if recorded.ended is not None:
+        _say(recorded.ended)
+    return 1 if recorded.missing or recorded.ended is not None else 0
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def _positive_int(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise ValueError
+    return number
+
+
+def _positive_float(text: str) -> float:
+    number = float(text)
+    if not number > 0:
+        raise ValueError
+    return number

@@ -1,0 +1,114 @@
+"""The state of one repo, and how arrivals move it. No I/O.
+
+    (first commit) ─► pending ─► resyncing ─► active ─► desynchronized ─► resyncing …
+                         └─ complete at first sight ─►─┘        └─► error
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from indexer.arrivals import SourceKind
+
+RepoKey = tuple[str, str]  # (repo, space)
+
+
+class RepoState(StrEnum):
+    """How far what is held can be trusted to be the whole repo."""
+
+    PENDING = "pending"  # chained from the middle: the rest waits for a fetch
+    RESYNCING = "resyncing"  # a fetch is under way
+    ACTIVE = "active"  # complete, every commit chained
+    DESYNCHRONIZED = "desynchronized"  # a commit could not be applied; nothing more is, until a fetch
+    ERROR = "error"  # a fetch failed; `reason` says why
+
+
+@dataclass(slots=True)
+class RepoRow:
+    """A row of `repos`, as this batch leaves it."""
+
+    repo: str
+    space: str
+    state: RepoState
+    reason: str | None
+    rev: str | None
+    commit_cid: str | None
+    data_cid: str | None
+    visible: bool
+    status: str | None
+    memory_count: int
+    memory_bytes: int
+    edge_count: int
+    over_quota_count: int
+    tracked_at: datetime
+    changed_at: datetime
+    changed: bool = False
+
+    @property
+    def key(self) -> RepoKey:
+        return (self.repo, self.space)
+
+    def applied(self, *, rev: str, commit_cid: str, data_cid: str, at: datetime) -> None:
+        """Moves the rev gate; revs only grow."""
+        self.rev, self.commit_cid, self.data_cid = rev, commit_cid, data_cid
+        self._touch(at)
+
+    def enter(self, state: RepoState, reason: str | None, at: datetime) -> None:
+        if (self.state, self.reason) != (state, reason):
+            self.state, self.reason = state, reason
+            self._touch(at)
+
+    def show(self, visible: bool, status: str | None, at: datetime) -> None:
+        if (self.visible, self.status) != (visible, status):
+            self.visible, self.status = visible, status
+            self._touch(at)
+
+    def emptied(self, at: datetime) -> None:
+        """After a purge: only the rev gate stays, the contents are unknown until a fetch."""
+        self.data_cid = None
+        self.memory_count = self.memory_bytes = self.edge_count = self.over_quota_count = 0
+        self._touch(at)
+
+    def count(self, *, memories: int = 0, record_bytes: int = 0, edges: int = 0, over_quota: int = 0) -> None:
+        self.memory_count += memories
+        self.memory_bytes += record_bytes
+        self.edge_count += edges
+        self.over_quota_count = max(0, self.over_quota_count + over_quota)
+        self.changed = True
+
+    def _touch(self, at: datetime) -> None:
+        self.changed_at = at
+        self.changed = True
+
+
+@dataclass(frozen=True, slots=True)
+class SourceStatus:
+    """What one source last said of an account."""
+
+    source: str
+    kind: SourceKind
+    seq: int
+    active: bool
+    status: str | None
+    event_time: datetime
+
+
+def visibility(statuses: Iterable[SourceStatus], host: str | None, tombstoned: bool) -> tuple[bool, str | None]:
+    """Whether an account is served, and the status that explains it.
+
+    A relay's word always counts: its own takedown hides until that relay says active again. A PDS's counts only while the
+    DID document names that PDS: an old host's late `deactivated` must not win.
+    """
+    if tombstoned:
+        return False, "deleted"
+    explained: str | None = None
+    for word in sorted(statuses, key=lambda word: word.source):
+        if word.kind is SourceKind.PDS and host is not None and word.source != host:
+            continue
+        if not word.active:
+            return False, word.status or "inactive"
+        explained = explained or word.status
+    return True, explained

@@ -1,0 +1,179 @@
+"""Rows about records: memories, edges, versions, invalid records, and what a quota keeps out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from indexer.interpret import InvalidMemory, StoredMemory, storable
+from indexer.ledger import RecordKey
+from indexer.record_state import EMPTY_SHA256, HeldRecord, NewVersion, Operation
+from indexer.repo_state import RepoKey
+from indexer.store.repos import columns
+from memory.queries import Connection, load_queries
+
+_SQL = load_queries(Path(__file__).parent / "sql" / "records.sql")
+
+
+def record_columns(keys: Iterable[RecordKey]) -> dict[str, object]:
+    """Three parallel arrays, repos, spaces and rkeys, as statements take keys."""
+    ordered = list(keys)
+    return {
+        "repos": [key[0] for key in ordered],
+        "spaces": [key[1] for key in ordered],
+        "rkeys": [key[2] for key in ordered],
+    }
+
+
+async def held_records(conn: Connection, keys: Iterable[RecordKey]) -> dict[RecordKey, HeldRecord]:
+    """What is held at each of `keys`."""
+    held: dict[RecordKey, HeldRecord] = {}
+    for row in await _SQL.held_records.fetch(conn, **record_columns(keys)):
+        repo, space, rkey, cid, version, effective_at, first_indexed_at, size, component, targets = row[:10]
+        replaced, last_number, last_operation, invalid_cid = row[10:]
+        held[repo, space, rkey] = HeldRecord(
+            cid=cid,
+            version=version,
+            effective_at=effective_at,
+            first_indexed_at=first_indexed_at,
+            record_bytes=size,
+            targets=tuple(targets),
+            replaced=replaced,
+            component=component,
+            last_number=last_number,
+            last_operation=Operation(last_operation) if last_operation else None,
+            invalid_cid=invalid_cid,
+        )
+    return held
+
+
+async def keep_overwritten(conn: Connection, rows: Sequence[tuple[RecordKey, datetime]]) -> None:
+    """Moves held contents into their versions; run it before the new contents are stored."""
+    await _SQL.keep_overwritten.execute(conn, **record_columns(key for key, _ in rows), times=[at for _, at in rows])
+
+
+async def redact_versions(conn: Connection, rows: Sequence[tuple[RecordKey, datetime]]) -> None:
+    """Erases every version at these keys."""
+    await _SQL.redact_versions.execute(conn, **record_columns(key for key, _ in rows), times=[at for _, at in rows])
+
+
+async def insert_versions(conn: Connection, rows: Sequence[tuple[RecordKey, NewVersion]]) -> None:
+    """Stores observed states; only overwritten ones carry their record."""
+    entries = [version.entry for _, version in rows]
+    await _SQL.insert_versions.execute(
+        conn,
+        **record_columns(key for key, _ in rows),
+        numbers=[version.number for _, version in rows],
+        operations=[version.operation for _, version in rows],
+        cids=[entry and entry.cid for entry in entries],
+        scopes=[entry and storable(entry.memory.scope) for entry in entries],
+        content_bytes=[entry.content_bytes if entry else 0 for entry in entries],
+        content_sha256s=[entry.content_sha256 if entry else EMPTY_SHA256 for entry in entries],
+        records=[version.entry.record if version.entry and version.overwritten_at else None for _, version in rows],
+        observed_ats=[version.observed_at for _, version in rows],
+        overwritten_ats=[version.overwritten_at for _, version in rows],
+        redacted_ats=[version.redacted_at for _, version in rows],
+    )
+
+
+async def delete_memories(conn: Connection, keys: Iterable[RecordKey]) -> None:
+    """Deletes memories; their edges are deleted apart."""
+    await _SQL.delete_memories.execute(conn, **record_columns(keys))
+
+
+@dataclass(frozen=True, slots=True)
+class CurrentMemory:
+    """A row for `memories`."""
+
+    key: RecordKey
+    entry: StoredMemory
+    rev: str
+    version: int
+    first_indexed_at: datetime
+    indexed_at: datetime
+
+
+async def upsert_memories(conn: Connection, rows: Sequence[CurrentMemory]) -> None:
+    """Stores memories as they are now, without touching their masks."""
+    memories = [row.entry.memory for row in rows]
+    await _SQL.upsert_memories.execute(
+        conn,
+        **record_columns(row.key for row in rows),
+        cids=[row.entry.cid for row in rows],
+        revs=[row.rev for row in rows],
+        records=[row.entry.record for row in rows],
+        contents=[storable(memory.content) for memory in memories],
+        kinds=[storable(memory.kind) for memory in memories],
+        scopes=[storable(memory.scope) for memory in memories],
+        agents=[storable(memory.agent) for memory in memories],
+        clients=[storable(memory.client) for memory in memories],
+        created_ats=[memory.created_at for memory in memories],
+        updated_ats=[memory.updated_at for memory in memories],
+        first_indexed_ats=[row.first_indexed_at for row in rows],
+        indexed_ats=[row.indexed_at for row in rows],
+        occurred_froms=[memory.occurred and memory.occurred.start for memory in memories],
+        occurred_tos=[memory.occurred and memory.occurred.end for memory in memories],
+        versions=[row.version for row in rows],
+        content_bytes=[row.entry.content_bytes for row in rows],
+        terms=[row.entry.terms for row in rows],
+        term_counts=[row.entry.term_count for row in rows],
+    )
+
+
+async def replace_edges(
+    conn: Connection, changed: Iterable[RecordKey], edges: Sequence[tuple[RecordKey, str]]
+) -> None:
+    """Deletes the edges of `changed`, then stores `edges`, as pairs of a key and the rkey that it replaces."""
+    await _SQL.delete_edges.execute(conn, **record_columns(changed))
+    await _SQL.insert_edges.execute(conn, **record_columns(key for key, _ in edges), targets=[to for _, to in edges])
+
+
+async def delete_invalid_records(conn: Connection, keys: Iterable[RecordKey]) -> None:
+    """Forgets invalid records."""
+    await _SQL.delete_invalid_records.execute(conn, **record_columns(keys))
+
+
+async def upsert_invalid_records(conn: Connection, rows: Sequence[tuple[RecordKey, InvalidMemory, datetime]]) -> None:
+    """Stores why records are invalid, with the beginning of each."""
+    await _SQL.upsert_invalid_records.execute(
+        conn,
+        **record_columns(key for key, _, _ in rows),
+        cids=[entry.cid for _, entry, _ in rows],
+        reasons=[entry.reason for _, entry, _ in rows],
+        excerpts=[entry.excerpt for _, entry, _ in rows],
+        seen_ats=[at for _, _, at in rows],
+    )
+
+
+async def quota_boundaries(conn: Connection, keys: Iterable[RepoKey]) -> dict[RepoKey, str]:
+    """The greatest rkey that is held, of each repo that holds any."""
+    repos, spaces = columns(keys)
+    rows = await _SQL.quota_boundaries.fetch(conn, repos=repos, spaces=spaces)
+    return {(row["repo"], row["space"]): row["rkey"] for row in rows}
+
+
+@dataclass(frozen=True, slots=True)
+class OverQuota:
+    """A memory that the quota keeps out."""
+
+    rkey: str
+    component: str | None
+    record_bytes: int
+    targets: tuple[str, ...]
+
+
+async def records_over_quota(
+    conn: Connection, key: RepoKey, *, max_memories: int, max_bytes: int, max_edges: int
+) -> list[OverQuota]:
+    """The memories behind the quota, in order of rkey."""
+    rows = await _SQL.records_over_quota.fetch(
+        conn, repo=key[0], space=key[1], max_memories=max_memories, max_bytes=max_bytes, max_edges=max_edges
+    )
+    return [OverQuota(row["rkey"], row["component"], row["record_bytes"], tuple(row["targets"])) for row in rows]
+
+
+async def forget_versions(conn: Connection, key: RepoKey, rkeys: Sequence[str]) -> None:
+    """Deletes every version at these rkeys."""
+    await _SQL.forget_versions.execute(conn, repo=key[0], space=key[1], rkeys=rkeys)

@@ -1,0 +1,138 @@
+"""Rows about repos and their accounts: state, statuses, identities, requests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from pathlib import Path
+
+from indexer.arrivals import SourceKind
+from indexer.ledger import Request
+from indexer.repo_state import RepoKey, RepoRow, RepoState, SourceStatus
+from memory.identity import Identity
+from memory.queries import Connection, load_queries
+
+_SQL = load_queries(Path(__file__).parent / "sql" / "repos.sql")
+
+
+def columns(keys: Iterable[RepoKey]) -> tuple[list[str], list[str]]:
+    """Two parallel arrays, repos and spaces, as statements take keys."""
+    ordered = list(keys)
+    return [key[0] for key in ordered], [key[1] for key in ordered]
+
+
+async def insert_repos(conn: Connection, rows: Sequence[tuple[RepoKey, datetime]]) -> None:
+    """Tracks repos from the given times on; those that are tracked stay as they are."""
+    repos, spaces = columns(key for key, _ in rows)
+    await _SQL.insert_repos.execute(conn, repos=repos, spaces=spaces, times=[at for _, at in rows])
+
+
+async def lock_repos(conn: Connection, keys: Iterable[RepoKey]) -> dict[RepoKey, RepoRow]:
+    """The rows at `keys` that exist, locked until the transaction ends, in the order of their keys."""
+    repos, spaces = columns(keys)
+    found = await _SQL.lock_repos.fetch(conn, repos=repos, spaces=spaces)
+    rows = (RepoRow(row[0], row[1], RepoState(row[2]), *row[3:]) for row in map(tuple, found))
+    return {row.key: row for row in rows}
+
+
+async def update_repos(conn: Connection, rows: Sequence[RepoRow]) -> None:
+    """Stores what a batch leaves of its repos."""
+    await _SQL.update_repos.execute(
+        conn,
+        repos=[row.repo for row in rows],
+        spaces=[row.space for row in rows],
+        states=[row.state for row in rows],
+        reasons=[row.reason for row in rows],
+        revs=[row.rev for row in rows],
+        commit_cids=[row.commit_cid for row in rows],
+        data_cids=[row.data_cid for row in rows],
+        visibles=[row.visible for row in rows],
+        statuses=[row.status for row in rows],
+        memory_counts=[row.memory_count for row in rows],
+        memory_bytes=[row.memory_bytes for row in rows],
+        edge_counts=[row.edge_count for row in rows],
+        over_quota_counts=[row.over_quota_count for row in rows],
+        changed_ats=[row.changed_at for row in rows],
+    )
+
+
+async def tracked_repos(conn: Connection) -> set[str]:
+    """Every DID that is tracked."""
+    return {row["repo"] for row in await _SQL.tracked_repos.fetch(conn)}
+
+
+async def account_statuses(conn: Connection, repos: Iterable[str]) -> dict[str, dict[str, SourceStatus]]:
+    """Repo → source → what it last said of the account."""
+    found: dict[str, dict[str, SourceStatus]] = {}
+    for row in await _SQL.account_statuses.fetch(conn, repos=list(repos)):
+        repo, source, kind, seq, active, status, event_time = tuple(row)
+        found.setdefault(repo, {})[source] = SourceStatus(source, SourceKind(kind), seq, active, status, event_time)
+    return found
+
+
+async def upsert_account_statuses(conn: Connection, words: Sequence[tuple[str, SourceStatus]]) -> None:
+    """Stores newer words, as pairs of a repo and a status."""
+    await _SQL.upsert_account_statuses.execute(
+        conn,
+        repos=[repo for repo, _ in words],
+        sources=[word.source for _, word in words],
+        source_kinds=[word.kind for _, word in words],
+        seqs=[word.seq for _, word in words],
+        actives=[word.active for _, word in words],
+        statuses=[word.status for _, word in words],
+        event_times=[word.event_time for _, word in words],
+    )
+
+
+async def cached_identities(conn: Connection, repos: Iterable[str]) -> dict[str, Identity]:
+    """The cached DID documents of `repos`."""
+    rows = await _SQL.cached_identities.fetch(conn, repos=list(repos))
+    return {row["repo"]: Identity(*tuple(row)) for row in rows}
+
+
+async def upsert_identities(conn: Connection, identities: Sequence[Identity]) -> None:
+    """Stores DID documents, each only over an older one."""
+    await _SQL.upsert_identities.execute(
+        conn,
+        repos=[identity.did for identity in identities],
+        handles=[identity.handle for identity in identities],
+        hosts=[identity.host for identity in identities],
+        signing_keys=[identity.signing_key for identity in identities],
+        tombstoned=[identity.tombstoned for identity in identities],
+        resolved_ats=[identity.resolved_at for identity in identities],
+    )
+
+
+async def upsert_requests(conn: Connection, requests: Sequence[Request]) -> None:
+    """Writes down what must be asked."""
+    repos, spaces = columns(request.key for request in requests)
+    await _SQL.upsert_requests.execute(
+        conn,
+        repos=repos,
+        spaces=spaces,
+        kinds=[request.kind for request in requests],
+        reasons=[request.reason for request in requests],
+        times=[request.at for request in requests],
+        intervals=[request.interval for request in requests],
+    )
+
+
+async def delete_requests(conn: Connection, answered: Sequence[tuple[RepoKey, str]]) -> None:
+    """Crosses out what was answered, as pairs of a repo's key and a kind."""
+    repos, spaces = columns(key for key, _ in answered)
+    await _SQL.delete_requests.execute(conn, repos=repos, spaces=spaces, kinds=[kind for _, kind in answered])
+
+
+async def open_requests(conn: Connection, repos: Iterable[str]) -> list[tuple[str, str]]:
+    """What waits to be asked about public repos, as pairs of a repo and a kind."""
+    return [(row["repo"], row["kind"]) for row in await _SQL.open_requests.fetch(conn, repos=list(repos))]
+
+
+async def purge(conn: Connection, keys: Iterable[RepoKey]) -> None:
+    """Deletes everything of these repos but their rows in `repos`."""
+    repos, spaces = columns(keys)
+    await _SQL.purge_memories.execute(conn, repos=repos, spaces=spaces)
+    await _SQL.purge_edges.execute(conn, repos=repos, spaces=spaces)
+    await _SQL.purge_versions.execute(conn, repos=repos, spaces=spaces)
+    await _SQL.purge_invalid_records.execute(conn, repos=repos, spaces=spaces)
+    await _SQL.purge_parked_commits.execute(conn, repos=[repo for repo, space in zip(repos, spaces) if not space])

@@ -1,0 +1,85 @@
+-- name: flag_upward_edges
+-- Keeps `upward` true to the order keys of both ends, for the edges that begin or end at these records.
+update memory_edges e set upward = n.upward
+from (
+    select e.repo, e.space, e.rkey, e.target,
+        coalesce((coalesce(t.updated_at, t.created_at), t.rkey) > (coalesce(s.updated_at, s.created_at), s.rkey), false)
+            as upward
+    from (
+        select e.* from unnest(:repos::text[], :spaces::text[], :rkeys::text[]) as k (repo, space, rkey)
+        join memory_edges e on (e.repo, e.space, e.rkey) = (k.repo, k.space, k.rkey)
+        union
+        select e.* from unnest(:repos::text[], :spaces::text[], :rkeys::text[]) as k (repo, space, rkey)
+        join memory_edges e on (e.repo, e.space, e.target) = (k.repo, k.space, k.rkey)
+    ) e
+    join memories s on (s.repo, s.space, s.rkey) = (e.repo, e.space, e.rkey)
+    left join memories t on (t.repo, t.space, t.rkey) = (e.repo, e.space, e.target)
+) n
+where (e.repo, e.space, e.rkey, e.target) = (n.repo, n.space, n.rkey, n.target) and e.upward <> n.upward;
+
+-- name: repos_with_upward_edges
+-- Only these can hold a cycle.
+select r.repo, r.space
+from unnest(:repos::text[], :spaces::text[]) as r (repo, space)
+where exists (select from memory_edges e where e.repo = r.repo and e.space = r.space and e.upward);
+
+-- name: mask_plainly
+-- Masks outside cycles: the earliest effective time of a replacer.
+update memories m set masked_from = n.masked_from, masked_spans = null, component = null
+from (
+    select k.repo, k.space, k.rkey, min(s.effective_at) as masked_from
+    from unnest(:repos::text[], :spaces::text[], :rkeys::text[]) as k (repo, space, rkey)
+    left join memory_edges e on (e.repo, e.space, e.target) = (k.repo, k.space, k.rkey)
+    left join memories s on (s.repo, s.space, s.rkey) = (e.repo, e.space, e.rkey)
+    group by k.repo, k.space, k.rkey
+) n
+where (m.repo, m.space, m.rkey) = (n.repo, n.space, n.rkey)
+    and (m.masked_from is distinct from n.masked_from or m.masked_spans is not null or m.component is not null);
+
+-- name: heed_edges
+-- Edges into these records count again.
+update memory_edges e set ignored = false
+from unnest(:repos::text[], :spaces::text[], :rkeys::text[]) as k (repo, space, rkey)
+where (e.repo, e.space, e.target) = (k.repo, k.space, k.rkey) and e.ignored;
+
+-- name: component_members
+-- The members of these cycles, as they were last flagged.
+select rkey from memories
+where repo = :repo and space = :space and component = any(:components::text[]);
+
+-- name: replaced_region
+-- All that these records replace, directly or through others, themselves included: no cycle leaves it.
+with recursive region (rkey) as (
+    select unnest(:rkeys::text[])
+    union
+    select e.target from region r
+    join memory_edges e on e.repo = :repo and e.space = :space and e.rkey = r.rkey
+)
+select m.rkey, coalesce(m.updated_at, m.created_at) as revised_at, m.effective_at, true as inside,
+    array(
+        select e.target from memory_edges e where (e.repo, e.space, e.rkey) = (m.repo, m.space, m.rkey)
+    ) as targets
+from region r
+join memories m on m.repo = :repo and m.space = :space and m.rkey = r.rkey
+union all
+select s.rkey, coalesce(s.updated_at, s.created_at), s.effective_at, false, array_agg(e.target)
+from region r
+join memory_edges e on e.repo = :repo and e.space = :space and e.target = r.rkey
+join memories s on (s.repo, s.space, s.rkey) = (e.repo, e.space, e.rkey)
+where not exists (select from region inside where inside.rkey = s.rkey)
+group by s.rkey, s.updated_at, s.created_at, s.effective_at;
+
+-- name: store_masks
+-- Masks of a region that holds or held a cycle.
+update memories m set masked_from = n.masked_from, masked_spans = n.spans::tstzmultirange, component = n.component
+from unnest(:rkeys::text[], :masked_froms::timestamptz[], :spans::text[], :components::text[])
+    as n (rkey, masked_from, spans, component)
+where m.repo = :repo and m.space = :space and m.rkey = n.rkey
+    and (m.masked_from, m.masked_spans, m.component)
+        is distinct from (n.masked_from, n.spans::tstzmultirange, n.component);
+
+-- name: store_ignored_edges
+-- Which edges of a region the rule for cycles ignores.
+update memory_edges e set ignored = not e.ignored
+where e.repo = :repo and e.space = :space and e.rkey = any(:region::text[])
+    and e.ignored <> ((e.rkey, e.target) in (select * from unnest(:rkeys::text[], :targets::text[])));

@@ -1,0 +1,36 @@
+-- name: memory_counts
+-- What the index holds of visible repos: served by default, masked, invalid.
+select
+    (select count(*) from memories m join repos r using (repo, space) where r.visible and m.masked_from is null)
+        as current,
+    (select count(*) from memories m join repos r using (repo, space) where r.visible and m.masked_from is not null)
+        as masked,
+    (select count(*) from invalid_records i join repos r using (repo, space) where r.visible) as invalid;
+
+-- name: repos_by_state
+-- How many repos are in which state, and why; hidden ones apart.
+select state, reason, visible, status, count(*) as repos, coalesce(sum(memory_count), 0)::bigint as memories,
+    coalesce(sum(over_quota_count), 0)::bigint as over_quota
+from repos
+group by state, reason, visible, status
+order by state, reason nulls first, visible desc, status nulls first;
+
+-- name: invalid_by_reason
+-- Records that fail the lexicon, by reason.
+select reason, count(*) as records from invalid_records group by reason order by reason;
+
+-- name: rejections
+-- What was not applied, by source, reason and effect.
+select source, reason, effect, times, last_at from rejections order by source, reason, effect;
+
+-- name: open_request_counts
+-- What waits to be asked of hosts and directories.
+select kind, reason, count(*) as requests, min(requested_at) as oldest from requests group by kind, reason
+order by kind, reason;
+
+-- name: backlog
+-- Frames that are kept aside.
+select
+    (select count(*) from parked_commits) as parked_commits,
+    (select coalesce(sum(octet_length(frame)), 0) from parked_commits)::bigint as parked_bytes,
+    (select count(*) from quarantine) as quarantined_frames;

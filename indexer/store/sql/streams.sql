@@ -1,0 +1,45 @@
+-- name: cursors
+-- How far each source's stream is covered.
+select source, seq, frame_time, updated_at from sources order by source;
+
+-- name: advance_cursors
+-- In the transaction of what they cover.
+insert into sources (source, seq, frame_time, updated_at)
+select n.source, n.seq, n.frame_time, :now::timestamptz
+from unnest(:sources::text[], :seqs::bigint[], :frame_times::timestamptz[]) as n (source, seq, frame_time)
+order by n.source
+on conflict (source) do update set
+    seq = excluded.seq, frame_time = coalesce(excluded.frame_time, sources.frame_time), updated_at = excluded.updated_at
+where sources.seq < excluded.seq;
+
+-- name: count_rejections
+-- What was not applied, by reason and effect.
+insert into rejections (source, reason, effect, times, last_at)
+select n.source, n.reason, n.effect, n.times, :now::timestamptz
+from unnest(:sources::text[], :reasons::text[], :effects::text[], :times::bigint[]) as n (source, reason, effect, times)
+order by n.source, n.reason, n.effect
+on conflict (source, reason, effect) do update set
+    times = rejections.times + excluded.times, last_at = excluded.last_at;
+
+-- name: quarantine_frames
+-- Bytes that are no frame, and how often they were met.
+insert into quarantine (source, sha256, previous_seq, frame, reason, first_met_at, last_met_at)
+select n.source, sha256(n.frame), n.previous_seq, n.frame, n.reason, n.at, n.at
+from unnest(:sources::text[], :previous_seqs::bigint[], :frames::bytea[], :reasons::text[], :times::timestamptz[])
+    as n (source, previous_seq, frame, reason, at)
+on conflict (source, sha256, previous_seq) do update set
+    times_met = quarantine.times_met + 1, last_met_at = excluded.last_met_at;
+
+-- name: parked_volume
+-- How much is parked: commits of these repos, and bytes in all.
+select coalesce((select sum(octet_length(frame)) from parked_commits), 0)::bigint as parked_bytes,
+    array(select repo from parked_commits where repo = any(:repos::text[])) as repos;
+
+-- name: park_commits
+-- Whole frames, to be judged once their author's key is known.
+insert into parked_commits (repo, rev, source, seq, frame, reason, parked_at)
+select * from unnest(
+    :repos::text[], :revs::text[], :sources::text[], :seqs::bigint[], :frames::bytea[], :reasons::text[],
+    :times::timestamptz[]
+)
+on conflict (repo, rev, source) do nothing;

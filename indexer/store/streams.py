@@ -1,0 +1,83 @@
+"""Rows about streams: cursors, rejections, quarantine, parked commits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from indexer.arrivals import CommitParked, FrameBroken, Position
+from memory.queries import Connection, load_queries
+
+_SQL = load_queries(Path(__file__).parent / "sql" / "streams.sql")
+
+
+async def cursors(conn: Connection) -> dict[str, int]:
+    """Source → the seq up to which nothing is unfinished."""
+    return {row["source"]: row["seq"] for row in await _SQL.cursors.fetch(conn)}
+
+
+async def advance_cursors(conn: Connection, positions: Mapping[str, Position], now: datetime) -> None:
+    """Moves cursors forward, never back."""
+    await _SQL.advance_cursors.execute(
+        conn,
+        sources=list(positions),
+        seqs=[position.seq for position in positions.values()],
+        frame_times=[position.frame_time for position in positions.values()],
+        now=now,
+    )
+
+
+async def count_rejections(conn: Connection, counts: Mapping[tuple[str, str, str], int], now: datetime) -> None:
+    """Adds to the counters; keys are (source, reason, effect)."""
+    await _SQL.count_rejections.execute(
+        conn,
+        sources=[source for source, _, _ in counts],
+        reasons=[reason for _, reason, _ in counts],
+        effects=[effect for _, _, effect in counts],
+        times=list(counts.values()),
+        now=now,
+    )
+
+
+async def quarantine_frames(conn: Connection, broken: Sequence[FrameBroken]) -> None:
+    """Keeps bytes that are no frame; one that was met at the same place before is counted."""
+    # One statement may touch a row once: the same bytes at the same place within a batch were met once.
+    distinct = list({(item.place.source.url, item.place.seq, item.frame): item for item in broken}.values())
+    await _SQL.quarantine_frames.execute(
+        conn,
+        sources=[item.place.source.url for item in distinct],
+        previous_seqs=[item.place.seq for item in distinct],
+        frames=[item.frame for item in distinct],
+        reasons=[item.reason for item in distinct],
+        times=[item.place.seen_at for item in distinct],
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ParkedVolume:
+    """How much is parked already."""
+
+    total_bytes: int
+    repos: list[str]  # one entry a commit, of the repos that were asked for
+
+
+async def parked_volume(conn: Connection, repos: Sequence[str]) -> ParkedVolume:
+    """How much is parked in all, and how often each of `repos` is."""
+    row = await _SQL.parked_volume.fetchrow(conn, repos=repos)
+    return ParkedVolume(row["parked_bytes"], row["repos"]) if row else ParkedVolume(0, [])
+
+
+async def park_commits(conn: Connection, commits: Sequence[CommitParked]) -> None:
+    """Keeps whole frames until they can be judged."""
+    await _SQL.park_commits.execute(
+        conn,
+        repos=[commit.repo for commit in commits],
+        revs=[commit.rev for commit in commits],
+        sources=[commit.place.source.url for commit in commits],
+        seqs=[commit.place.seq for commit in commits],
+        frames=[commit.frame for commit in commits],
+        reasons=[commit.reason for commit in commits],
+        times=[commit.place.seen_at for commit in commits],
+    )

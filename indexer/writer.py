@@ -1,0 +1,243 @@
+"""The writer: one batch, one transaction, the cursor within it.
+
+Every content write locks its repos' rows (sorted, so that writers never wait in a circle) and judges against what it finds
+there. A kill at any moment loses nothing and doubles nothing: either all of a batch is there with its cursor, or nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Protocol
+
+from indexer import masks, quota
+from indexer.arrivals import (
+    AccountChanged,
+    Arrival,
+    Batch,
+    CommitArrived,
+    CommitParked,
+    CommitRefused,
+    FrameBroken,
+    FrameIgnored,
+    IdentityResolved,
+    Position,
+    RequestAnswered,
+    SyncArrived,
+)
+from indexer.ledger import Effect, Ledger, RecordKey
+from indexer.quota import QuotaLimits
+from indexer.record_state import RecordState
+from indexer.repo_state import RepoKey
+from indexer.store import records as record_rows
+from indexer.store import repos as repo_rows
+from indexer.store import streams
+from indexer.store.records import CurrentMemory
+from memory.queries import Connection, StatementFailed
+from memory.space import PUBLIC
+
+PARKED_COMMITS_MAX = 64  # a repo
+PARKED_BYTES_MAX = 256_000_000  # in all
+
+
+class Database(Protocol):
+    """Where connections come from."""
+
+    def acquire(self) -> AbstractAsyncContextManager[Connection]: ...
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What became of the arrivals of one batch or more."""
+
+    tally: Counter[tuple[str, str, Effect]] = field(default_factory=Counter[tuple[str, str, Effect]])
+    tracked: set[str] = field(default_factory=set[str])  # repos that have a row now
+
+    def add(self, other: Outcome) -> None:
+        self.tally.update(other.tally)
+        self.tracked |= other.tracked
+
+
+class Writer:
+    """Applies batches. One instance per process; many processes may write at once."""
+
+    def __init__(self, database: Database, limits: QuotaLimits) -> None:
+        self._database = database
+        self._limits = limits
+
+    async def apply(self, batch: Batch, now: datetime) -> Outcome:
+        """Applies `batch` and moves its cursors; `now` is the injected clock, of cursors and counters.
+
+        What the database refuses to hold never takes the rest along: the batch is halved until the arrival that it
+        refuses is alone; that one is quarantined, and its repo waits for a fetch.
+        """
+        try:
+            return await self._transact(batch.arrivals, batch.positions, now)
+        except StatementFailed as failure:
+            if not _is_about_data(failure):
+                raise
+        outcome = Outcome()
+        for arrival in batch.arrivals:
+            outcome.add(await self._apply_alone(arrival, now))
+        outcome.add(await self._transact([], batch.positions, now))
+        return outcome
+
+    async def _apply_alone(self, arrival: Arrival, now: datetime) -> Outcome:
+        try:
+            return await self._transact([arrival], {}, now)
+        except StatementFailed as failure:
+            if not _is_about_data(failure) or not isinstance(arrival, CommitArrived):
+                raise
+            return await self._transact([quota.unstorable(arrival)], {}, now)
+
+    async def _transact(self, arrivals: list[Arrival], positions: dict[str, Position], now: datetime) -> Outcome:
+        async with self._database.acquire() as conn, conn.transaction():
+            ledger = await self._judge(conn, arrivals)
+            await self._store(conn, ledger, now)
+            if positions:
+                await streams.advance_cursors(conn, positions, now)
+            return Outcome(ledger.tally, {repo for repo, _ in ledger.rows})
+
+    async def _judge(self, conn: Connection, arrivals: list[Arrival]) -> Ledger:
+        await _insert_first_sights(conn, arrivals)
+        rows = await repo_rows.lock_repos(conn, {(repo, PUBLIC) for repo in map(_repo_of, arrivals) if repo})
+        touched = {
+            (arrival.commit.repo, PUBLIC, op.rkey)
+            for arrival in arrivals
+            if isinstance(arrival, CommitArrived)
+            for op in arrival.ops
+        }
+        explained = {
+            repo for arrival in arrivals if isinstance(arrival, AccountChanged | IdentityResolved)
+            for repo in [_repo_of(arrival)] if repo
+        } | {row.repo for row in rows.values() if row.rev is None}
+        full = [row.key for row in rows.values() if row.over_quota_count > 0]
+        ledger = Ledger(
+            rows=rows,
+            held=await record_rows.held_records(conn, sorted(touched)) if touched else {},
+            statuses=await repo_rows.account_statuses(conn, explained) if explained else {},
+            identities=await repo_rows.cached_identities(conn, explained) if explained else {},
+            quota_edges=await record_rows.quota_boundaries(conn, full) if full else {},
+        )
+        ledger.take(arrivals)
+        return ledger
+
+    async def _store(self, conn: Connection, ledger: Ledger, now: datetime) -> None:
+        await self._park(conn, ledger)
+        if ledger.purged:
+            await repo_rows.purge(conn, ledger.purged)
+        changed = {key: state for key, state in ledger.records.items() if state.changed}
+        if changed:
+            await _store_records(conn, changed)
+            for key, state in changed.items():
+                memories, record_bytes, edges = state.growth()
+                ledger.rows[key[0], key[1]].count(memories=memories, record_bytes=record_bytes, edges=edges)
+            affected = masks.affected(changed)
+            affected += await quota.enforce(conn, ledger, changed, self._limits)
+            if affected:
+                await masks.recompute(conn, affected)
+        rows = [row for row in ledger.rows.values() if row.changed]
+        if rows:
+            await repo_rows.update_repos(conn, rows)
+        if ledger.changed_statuses:
+            words = [(repo, word) for (repo, _), word in ledger.changed_statuses.items()]
+            await repo_rows.upsert_account_statuses(conn, words)
+        if ledger.changed_identities:
+            await repo_rows.upsert_identities(conn, [ledger.identities[did] for did in ledger.changed_identities])
+        if ledger.answered:
+            await repo_rows.delete_requests(conn, ledger.answered)
+        if ledger.requests:
+            await repo_rows.upsert_requests(conn, list(ledger.requests.values()))
+        if ledger.broken:
+            await streams.quarantine_frames(conn, ledger.broken)
+        rejections = {key: times for key, times in ledger.tally.items() if key[2] not in _NO_REJECTION}
+        if rejections:
+            await streams.count_rejections(conn, rejections, now)
+
+    async def _park(self, conn: Connection, ledger: Ledger) -> None:
+        if not ledger.parked:
+            return
+        volume = await streams.parked_volume(conn, [commit.repo for commit in ledger.parked])
+        free_bytes, parked = PARKED_BYTES_MAX - volume.total_bytes, Counter(volume.repos)
+        kept: list[CommitParked] = []
+        for commit in ledger.parked:
+            if parked[commit.repo] < PARKED_COMMITS_MAX and len(commit.frame) <= free_bytes:
+                parked[commit.repo] += 1
+                free_bytes -= len(commit.frame)
+                kept.append(commit)
+            else:
+                ledger.overflow(commit)
+        if kept:
+            await streams.park_commits(conn, kept)
+
+
+# What is applied, or was applied before, is no rejection.
+_NO_REJECTION = (Effect.ACCEPTED, Effect.ALREADY_APPLIED)
+
+
+def _is_about_data(failure: StatementFailed) -> bool:
+    """Class 22: data that a type cannot hold; 54: more than a limit of the server."""
+    return bool(failure.sqlstate) and str(failure.sqlstate).startswith(("22", "54"))
+
+
+def _repo_of(arrival: Arrival) -> str | None:
+    match arrival:
+        case CommitArrived():
+            return arrival.commit.repo
+        case CommitRefused() | CommitParked() | SyncArrived() | AccountChanged() | RequestAnswered():
+            return arrival.repo
+        case IdentityResolved():
+            return arrival.identity.did
+        case FrameIgnored() | FrameBroken():
+            return None
+
+
+async def _insert_first_sights(conn: Connection, arrivals: Iterable[Arrival]) -> None:
+    first: dict[RepoKey, datetime] = {}
+    for arrival in arrivals:
+        if isinstance(arrival, CommitArrived) and arrival.first_sight:
+            first.setdefault((arrival.commit.repo, PUBLIC), arrival.place.seen_at)
+    if first:
+        await repo_rows.insert_repos(conn, sorted(first.items()))
+
+
+async def _store_records(conn: Connection, changed: dict[RecordKey, RecordState]) -> None:
+    redacted = [(key, state.redacted_at) for key, state in changed.items() if state.redacted_at]
+    erased = {key for key, _ in redacted}
+    overwritten = [
+        (key, state.overwritten_at) for key, state in changed.items() if state.overwritten_at and key not in erased
+    ]
+    if overwritten:
+        await record_rows.keep_overwritten(conn, overwritten)
+    if redacted:
+        await record_rows.redact_versions(conn, redacted)
+    versions = [(key, version) for key, state in changed.items() for version in state.versions]
+    if versions:
+        await record_rows.insert_versions(conn, versions)
+    gone = [key for key, state in changed.items() if state.held.cid and state.memory is None]
+    if gone:
+        await record_rows.delete_memories(conn, gone)
+    current = [row for key, state in changed.items() if (row := _current(key, state))]
+    if current:
+        await record_rows.upsert_memories(conn, current)
+    edges = [(key, target) for key, state in changed.items() if state.memory for target in state.memory.targets]
+    if edges or any(state.held.targets for state in changed.values()):
+        await record_rows.replace_edges(conn, changed, edges)
+    valid = [key for key, state in changed.items() if state.held.invalid_cid and state.invalid is None]
+    if valid:
+        await record_rows.delete_invalid_records(conn, valid)
+    invalid = [
+        (key, state.invalid, state.indexed_at) for key, state in changed.items() if state.invalid and state.indexed_at
+    ]
+    if invalid:
+        await record_rows.upsert_invalid_records(conn, invalid)
+
+
+def _current(key: RecordKey, state: RecordState) -> CurrentMemory | None:
+    entry = state.memory
+    if entry is None or state.rev is None or state.indexed_at is None or state.first_indexed_at is None:
+        return None
+    return CurrentMemory(key, entry, state.rev, state.versions[-1].number, state.first_indexed_at, state.indexed_at)
