@@ -25,6 +25,7 @@ from indexer.record_identities import Fetch, fetch, fetch_public, look_up
 from indexer.recording import RecordingWriter
 from memory.errors import Misconfigured, Unavailable
 from memory.identifiers import normalise_source
+from memory.settings import load
 
 _SUBSCRIBE: Final = "/xrpc/com.atproto.sync.subscribeRepos"
 _PING_S: Final = 20.0  # a socket that does not answer for this long is dead
@@ -67,7 +68,7 @@ async def record(
     cursor: int | None = None,
     overwrite: bool = False,
     stop: asyncio.Event | None = None,
-    progress: Progress = lambda line: None,
+    progress: Progress = lambda _: None,
     ask_directory: Fetch = fetch,
     ask_stranger: Fetch = fetch_public,
 ) -> Recorded:
@@ -170,26 +171,35 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command line of `python -m indexer record`."""
     parser.add_argument("--relay", required=True, metavar="URL", help="the relay or PDS to record")
     parser.add_argument(
-        "--out", required=True, type=Path, metavar="FILE", help="gets the frames; beside it FILE.identities.jsonl"
+        "--out", required=True, type=Path, metavar="FILE", help="gets the frames; FILE.identities.jsonl is made too"
     )
     parser.add_argument("--frames", type=_positive_int, metavar="N", help="stop after this many frames")
     parser.add_argument("--seconds", type=_positive_float, metavar="S", help="stop after this many seconds")
     parser.add_argument(
-        "--cursor", type=int, metavar="SEQ", help="start after this place; 0 = as far back as it goes (default: now)"
+        "--cursor", type=int, metavar="SEQ", help="start after this seq; 0: as far back as it goes (default: now)"
     )
     parser.add_argument("--force", action="store_true", help="overwrite what exists")
 
 
-async def run(arguments: argparse.Namespace, *, plc_url: str) -> int:
-    """Record as the command line says, until a limit or an interrupt. 0: complete; 1: it ended early, or lacks an identity."""
+async def run(arguments: argparse.Namespace) -> int:
+    """Record as the command line says, until a limit or an interrupt. 0: complete; 1: cut short, or lacks identities.
+
+    A second interrupt stops the looking up of identities; the frames are safe by then.
+    """
+    settings = load(os.environ)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGINT, stop.set)
+
+    def interrupted() -> None:
+        stop.set()
+        loop.remove_signal_handler(signal.SIGINT)
+
+    loop.add_signal_handler(signal.SIGINT, interrupted)
     loop.add_signal_handler(signal.SIGTERM, stop.set)
     recorded = await record(
         arguments.relay,
         arguments.out,
-        plc_url=plc_url,
+        plc_url=settings.indexer.plc_url,
         limits=Limits(arguments.frames, arguments.seconds),
         cursor=arguments.cursor,
         overwrite=arguments.force,
@@ -205,7 +215,7 @@ async def run(arguments: argparse.Namespace, *, plc_url: str) -> int:
 
 
 def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
+    sys.stderr.write(line + "\n")
 
 
 def _positive_int(text: str) -> int:

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import orjson
 
 from memory.errors import Rejected, Unavailable
-from memory.identity import BadIdentity, PlcExport, did_web_url, parse_document
+from memory.identity import PlcExport, did_web_url, parse_document
 
 Fetch = Callable[[str], Awaitable[bytes]]
 """GETs a URL: the body of a 200; raises Unavailable for everything else."""
@@ -47,8 +47,8 @@ async def look_up(
 ) -> Found:
     """The identities of `authors` (DID → when first met).
 
-    did:plc: the whole audit log, so that a replay sees each operation at its time. did:web keeps no history: its document
-    counts from when the author was first met.
+    did:plc: the whole audit log, so that a replay sees each operation at its time. did:web keeps no history: its
+    document counts from when the author was first met.
     """
     dated: list[tuple[str, bytes]] = []
     missing: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""Recordings of a firehose: a file of frames, each a length (u32, big-endian) and as many bytes, as the socket gave them."""
+"""Recordings of a firehose: a file of frames, each a length (u32, big-endian) and as many bytes, as the socket gave."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from operator import itemgetter
 from pathlib import Path
 from types import TracebackType
-from typing import BinaryIO, Final, Self
+from typing import BinaryIO, Final, Self, cast
 
 import libipld
 
@@ -48,13 +48,14 @@ def frame_seq(frame: bytes) -> int | None:
         items = libipld.decode_dag_cbor_multi(frame)
     except (ValueError, RecursionError):
         return None
-    body = items[1] if len(items) > 1 else None
-    seq = body.get("seq") if isinstance(body, dict) else None
-    return seq if isinstance(seq, int) else None
+    if len(items) < 2 or not isinstance(items[1], dict):
+        return None
+    seq = cast(dict[str, object], items[1]).get("seq")
+    return seq if type(seq) is int else None
 
 
 class RecordingWriter:
-    """Appends frames to a new recording; what was written survives the death of the process, and after `close` the machine's.
+    """Appends frames to a new recording; they survive the death of the process, and after `close` that of the machine.
 
     Raises Misconfigured where the file exists and `overwrite` is not set, or cannot be made.
     """

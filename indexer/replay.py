@@ -17,7 +17,8 @@ from indexer.ledger import Effect, RequestKind
 from indexer.pipeline import BATCH_BYTES_MAX, Pipeline
 from indexer.report import ReplayReport
 from indexer.store import repos, status, streams
-from indexer.writer import Database, Outcome, Writer
+from indexer.writer import Outcome, Writer
+from memory.database import Database
 from memory.identity import PlcExport
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -59,7 +60,7 @@ class Replay:
     async def run(self, frames: Iterable[bytes]) -> ReplayReport:
         """Replays `frames`; the report counts them, and what the index holds after."""
         started = perf_counter()
-        async with self._database.acquire() as conn:
+        async with self._database.connection() as conn:
             self._tracked = await repos.tracked_repos(conn)
             cursors = await streams.cursors(conn) if self._use_cursor else {}
         consumer = Consumer(
@@ -72,7 +73,7 @@ class Replay:
         pipeline = Pipeline(self._writer, lambda: self._clock, self._outcome.add)
         await pipeline.run(self._batches(consumer, frames))
         await self._answer_at_end()
-        async with self._database.acquire() as conn:
+        async with self._database.connection() as conn:
             held = await status.memory_counts(conn)
         return self._report(held, perf_counter() - started)
 
@@ -109,7 +110,7 @@ class Replay:
 
     async def _answer_at_end(self) -> None:
         """The directory as the export leaves it, and every question that it answers."""
-        async with self._database.acquire() as conn:
+        async with self._database.connection() as conn:
             asked = await repos.open_requests(conn, sorted(self._tracked))
         last = [identity for did in sorted(self._tracked) if (identity := self._export.last(did))]
         end = max([self._clock, *(identity.resolved_at for identity in last)])

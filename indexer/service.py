@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 from indexer.arrivals import Source
@@ -13,7 +14,7 @@ from indexer.replay import Replay
 from indexer.report import ReplayReport
 from indexer.store.status import IndexStatus, index_status
 from indexer.writer import Writer
-from memory.database import connect_database
+from memory.database import Database, connect_database
 from memory.identity import PlcExport
 from memory.settings import IndexerSettings, Settings
 
@@ -24,7 +25,7 @@ async def replay(
     """Replays `files`, merged by seq, as `source` sent them. `Misconfigured`: a file cannot be used."""
     export = PlcExport.read(identities)
     frames = merge_by_seq(files)
-    async with connect_database(settings.database) as database:
+    async with _connect(settings, connections=2) as database:
         return await Replay(
             database,
             Writer(database, quota_limits(settings.indexer)),
@@ -39,9 +40,15 @@ async def replay(
 
 async def read_status(settings: Settings) -> IndexStatus:
     """The index at one moment."""
-    async with connect_database(settings.database) as database, database.acquire() as conn:
-        async with conn.transaction(isolation="repeatable_read", readonly=True):
-            return await index_status(conn)
+    async with (
+        _connect(settings, connections=1) as database,
+        database.transaction(isolation="repeatable_read", readonly=True) as conn,
+    ):
+        return await index_status(conn)
+
+
+def _connect(settings: Settings, *, connections: int) -> AbstractAsyncContextManager[Database]:
+    return connect_database(settings.database, application_name="indexer", connections=connections)
 
 
 def quota_limits(settings: IndexerSettings) -> QuotaLimits:

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Protocol
 
 from indexer import masks, quota
 from indexer.arrivals import (
@@ -36,17 +34,12 @@ from indexer.store import records as record_rows
 from indexer.store import repos as repo_rows
 from indexer.store import streams
 from indexer.store.records import CurrentMemory
+from memory.database import Database
 from memory.queries import Connection, StatementFailed
 from memory.space import PUBLIC
 
 PARKED_COMMITS_MAX = 64  # a repo
 PARKED_BYTES_MAX = 256_000_000  # in all
-
-
-class Database(Protocol):
-    """Where connections come from."""
-
-    def acquire(self) -> AbstractAsyncContextManager[Connection]: ...
 
 
 @dataclass(slots=True)
@@ -94,7 +87,7 @@ class Writer:
             return await self._transact([quota.unstorable(arrival)], {}, now)
 
     async def _transact(self, arrivals: list[Arrival], positions: dict[str, Position], now: datetime) -> Outcome:
-        async with self._database.acquire() as conn, conn.transaction():
+        async with self._database.transaction() as conn:
             ledger = await self._judge(conn, arrivals)
             await self._store(conn, ledger, now)
             if positions:

@@ -4,28 +4,28 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 import cbrrr
-import pytest
 
 from indexer.arrivals import Batch, CommitArrived, Place, Position, Source, SourceKind
 from indexer.interpret import MemoryOp, StoredMemory, interpret_block
 from indexer.quota import QuotaLimits
 from indexer.verify.commit import VerifiedCommit
 from indexer.writer import Writer
+from memory.database import Database
 from memory.identifiers import COLLECTION
+from memory.queries import Connection, Isolation
 from memory.space import PUBLIC
 from tests.index_model import ModelRepo
 
 CASES = int(os.environ.get("TEST_INDEX_CASES", "10000"))
 CASES_AT_ONCE = 100
-SEED = int(os.environ.get("TEST_SEED", str(random.SystemRandom().randrange(2**32))))
-
 SOURCE = Source("https://relay.test", SourceKind.RELAY)
+LIMITS = QuotaLimits(max_memories=1000, max_bytes=10**9, max_edges=10**6)
 START = datetime(2026, 6, 1, tzinfo=UTC)
 RKEYS = [f"3m{letter}aaaaaaaaaa" for letter in "bcdefgh"]
 MINUTES = [START - timedelta(minutes=minute) for minute in (50, 40, 30, 20, 10)] + [START + timedelta(days=9)]
@@ -65,7 +65,7 @@ class Author:
         number = len(self.commits)
         commit = VerifiedCommit(
             repo=self.did,
-            rev=f"3m{number:011d}".translate(str.maketrans("0189", "abcd")),
+            rev=f"3m{number:011d}".translate(str.maketrans("0123456789", "abcdefghij")),
             since=previous.rev if previous else None,
             commit_cid=f"commit{number}",
             data_cid=f"data{number}",
@@ -100,35 +100,36 @@ class Author:
         return self.random.choice([own + self.random.choice(RKEYS)] * 8 + [own + rkey, foreign, "no uri"])
 
 
-class CrashingDatabase:
-    """Kills the writer before it commits, now and then."""
+def crashing(database: Database, draw: random.Random) -> Database:
+    """The same database, which kills its writer before the commit, now and then."""
 
-    def __init__(self, database: object, draw: random.Random) -> None:
-        self._database = database
-        self._random = draw
-
-    @asynccontextmanager
-    async def acquire(self) -> AsyncIterator[object]:
-        async with self._database.acquire() as conn:  # type: ignore[attr-defined]
-            if self._random.random() < 0.2:
-                async with conn.transaction():
-                    yield conn
-                    raise Killed
-            else:
+    class Crashing(Database):
+        @asynccontextmanager
+        async def transaction(
+            self, *, isolation: Isolation | None = None, readonly: bool = False
+        ) -> AsyncGenerator[Connection]:
+            async with Database(self.pool).transaction(isolation=isolation, readonly=readonly) as conn:
                 yield conn
+                if draw.random() < 0.2:
+                    raise Killed
+
+    return Crashing(database.pool)
 
 
-@pytest.mark.parametrize("round_number", range(max(1, CASES // CASES_AT_ONCE)))
-async def test_index_equals_a_plain_model(shared_database: object, round_number: int) -> None:
-    draw = random.Random(f"{SEED}-{round_number}")
-    print(f"TEST_SEED={SEED} round {round_number}")
+async def test_index_equals_a_plain_model(database: Database, seed: int) -> None:
+    for number in range(max(1, CASES // CASES_AT_ONCE)):
+        await play_round(database, random.Random(f"{seed}-{number}"), number)
+
+
+async def play_round(database: Database, draw: random.Random, round_number: int) -> None:
+    """Some repos side by side, from their first commit to the comparison with the model."""
     authors = [
         Author(f"did:plc:r{round_number:05d}x{number:05d}", random.Random(draw.random()), ModelRepo(""))
         for number in range(CASES_AT_ONCE)
     ]
     for author in authors:
         author.model.did = author.did
-    writer = Writer(CrashingDatabase(shared_database, draw), QuotaLimits(1000, 10**9, 10**6))  # type: ignore[arg-type]
+    writer = Writer(crashing(database, draw), LIMITS)
     seq, at = 0, START
     for _ in range(draw.randrange(3, 7)):
         batch = Batch()
@@ -147,8 +148,8 @@ async def test_index_equals_a_plain_model(shared_database: object, round_number:
             except Killed:
                 continue
         if draw.random() < 0.3:
-            await Writer(shared_database, QuotaLimits(1000, 10**9, 10**6)).apply(batch, at)  # type: ignore[arg-type]
-    async with shared_database.acquire() as conn:  # type: ignore[attr-defined]
+            await Writer(database, LIMITS).apply(batch, at)
+    async with database.connection() as conn:
         held = await conn.fetch("select * from memories where repo like $1", f"did:plc:r{round_number:05d}x%")
         spans = await conn.fetch(
             """select m.repo, m.rkey, t.at, case when m.masked_spans is null
@@ -166,7 +167,7 @@ async def test_index_equals_a_plain_model(shared_database: object, round_number:
         edges = await conn.fetch("select * from memory_edges where repo like $1", f"did:plc:r{round_number:05d}x%")
         rows = await conn.fetch("select * from repos where repo like $1", f"did:plc:r{round_number:05d}x%")
     for author in authors:
-        model, context = author.model, f"TEST_SEED={SEED} round {round_number} {author.did}"
+        model, context = author.model, f"round {round_number} {author.did}"
         mine = {row["rkey"]: row for row in held if row["repo"] == author.did}
         assert {rkey: row["cid"] for rkey, row in mine.items()} == {
             rkey: model.keys[rkey].cid for rkey in model.memories

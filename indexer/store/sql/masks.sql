@@ -50,7 +50,7 @@ where repo = :repo and space = :space and component = any(:components::text[]);
 -- name: replaced_region
 -- All that these records replace, directly or through others, themselves included: no cycle leaves it.
 with recursive region (rkey) as (
-    select unnest(:rkeys::text[])
+    select unnest(:rkeys::text[]) collate "C"
     union
     select e.target from region r
     join memory_edges e on e.repo = :repo and e.space = :space and e.rkey = r.rkey

@@ -1,0 +1,171 @@
+"""What an operator can set, all by environment variables; `docs/settings.md` shows the same (a test compares)."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, ClassVar, Final, Literal, TypeVar
+
+import structlog
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ByteSize, ConfigDict, Field, SecretStr, ValidationError
+
+from memory.errors import Misconfigured
+from memory.identifiers import is_did, normalise_source
+
+MIB: Final = 1024 * 1024
+
+_log = structlog.stdlib.get_logger(__name__)
+
+
+def _postgres_url(url: SecretStr) -> SecretStr:
+    if not url.get_secret_value().startswith(("postgres://", "postgresql://")):
+        raise ValueError("it must start with postgresql://")
+    return url
+
+
+def _split(text: object) -> object:
+    return text.replace(",", " ").split() if isinstance(text, str) else text
+
+
+def _read_repos(text: object) -> object:
+    """The DIDs in the file of that name: one a line, `#` starts a comment."""
+    if not isinstance(text, str) or text == "all":
+        return text
+    try:
+        lines = Path(text).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError):
+        raise ValueError("it must be `all` or name a readable file of DIDs") from None
+    repos: set[str] = set()
+    for number, line in enumerate(lines, start=1):
+        did = line.partition("#")[0].strip()
+        if did and not is_did(did):
+            raise ValueError(f"line {number} of that file is no DID")
+        repos.add(did)
+    return frozenset(repos - {""})
+
+
+Source = Annotated[str, AfterValidator(normalise_source)]
+Sources = Annotated[tuple[Source, ...], BeforeValidator(_split)]
+Count = Annotated[int, Field(ge=1)]
+
+
+class _Part(BaseModel):
+    """The settings of one prefix: the field `port` of `APPVIEW_` is the variable `APPVIEW_PORT`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+    prefix: ClassVar[str]
+
+    @classmethod
+    def variables(cls) -> dict[str, str]:
+        """The field behind each variable."""
+        return {cls.prefix + field.upper(): field for field in cls.model_fields}
+
+
+class DatabaseSettings(_Part):
+    """Where Postgres is."""
+
+    prefix = "DATABASE_"
+    url: Annotated[SecretStr, AfterValidator(_postgres_url)] | None = Field(
+        default=None, description="The Postgres to use, `postgresql://…`. Unset: an embedded one, for development."
+    )
+    data_dir: Path = Field(default=Path(".data/postgres"), description="Where the embedded Postgres keeps its data.")
+
+
+class IndexerSettings(_Part):
+    """What is followed, and how much of it is kept."""
+
+    prefix = "INDEXER_"
+    relay_urls: Sources = Field(default=(), description="The relays to follow, separated by commas.")
+    pds_urls: Sources = Field(default=(), description="Single PDSes to follow, separated by commas.")
+    plc_url: Source = Field(default="https://plc.directory", description="The directory of did:plc identities.")
+    repos: Annotated[Literal["all"] | frozenset[str], BeforeValidator(_read_repos)] = Field(
+        default="all", description="Whose memories are indexed: `all`, or a file with one DID a line."
+    )
+    repo_max_memories: Count = Field(
+        default=100_000, description="How many memories of one repo are kept; the rest is over quota."
+    )
+    repo_max_bytes: Annotated[ByteSize, Field(ge=1)] = Field(
+        default=ByteSize(256 * MIB), description="How many bytes of records of one repo are kept, like `256MiB`."
+    )
+    repo_max_edges: Count = Field(
+        default=200_000, description="How many `supersedes` entries within one repo (and Space) are kept."
+    )
+    batch_events: Count = Field(default=500, description="How many events one transaction writes, at most.")
+    version_content_days: int = Field(
+        default=30, ge=0, description="For how many days the content of an overwritten version is kept."
+    )
+
+
+class AppviewSettings(_Part):
+    """Where the API is served."""
+
+    prefix = "APPVIEW_"
+    host: str = Field(default="127.0.0.1", description="The address to listen on.")
+    port: int = Field(default=8600, ge=1, le=65535, description="The port to listen on.")
+    public_url: Source | None = Field(
+        default=None, description="The URL by which clients reach the API. Unset: made of host and port."
+    )
+
+
+PARTS: Final[tuple[type[_Part], ...]] = (DatabaseSettings, IndexerSettings, AppviewSettings)
+_REFUSED_PREFIXES: Final = ("INDEXER_", "APPVIEW_", "EMBEDDING_", "SPACES_")
+_Loaded = TypeVar("_Loaded", bound=_Part)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """All settings of one process."""
+
+    database: DatabaseSettings
+    indexer: IndexerSettings
+    appview: AppviewSettings
+
+
+def load(environ: Mapping[str, str]) -> Settings:
+    """Settings out of environment variables; an empty one counts as unset.
+
+    Raises `Misconfigured` for the first that cannot be used and for an unknown one with a prefix of ours. Platforms
+    set `DATABASE_*` variables of their own: those are only warned of.
+    """
+    given = {name: value.strip() for name, value in environ.items() if value.strip()}
+    _judge_unknown(given)
+    return Settings(_load(DatabaseSettings, given), _load(IndexerSettings, given), _load(AppviewSettings, given))
+
+
+def default_text(part: type[_Part], field: str) -> str:
+    """A field's default as an operator would write it."""
+    match part.model_fields[field].get_default():
+        case None | ():
+            return "unset"
+        case ByteSize() as size:
+            return f"{size // MIB}MiB"
+        case default:
+            return str(default)
+
+
+def _load(part: type[_Loaded], given: Mapping[str, str]) -> _Loaded:
+    variables = part.variables()
+    try:
+        return part.model_validate({field: given[name] for name, field in variables.items() if name in given})
+    except ValidationError as failure:
+        first = failure.errors(include_url=False, include_context=False, include_input=False)[0]
+        field = str(first["loc"][0])
+        setting = part.prefix + field.upper()
+        raise Misconfigured(
+            f"{setting} cannot be used: {first['msg'].removeprefix('Value error, ')}."
+            f" ({part.model_fields[field].description} Default: {default_text(part, field)}.)",
+            setting=setting,
+        ) from None
+
+
+def _judge_unknown(given: Mapping[str, str]) -> None:
+    known = {name for part in PARTS for name in part.variables()}
+    for name in sorted(given.keys() - known):
+        if name.startswith(_REFUSED_PREFIXES):
+            nearest = difflib.get_close_matches(name, known, n=1)
+            hint = f"Did you mean {nearest[0]}?" if nearest else "docs/settings.md lists them all."
+            raise Misconfigured(f"{name} is no setting. {hint}", setting=name)
+        if name.startswith(DatabaseSettings.prefix):
+            _log.warning("setting_ignored", setting=name)
