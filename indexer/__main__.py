@@ -18,17 +18,18 @@ from indexer.status_text import render
 from memory.errors import MemoryAppviewError, Misconfigured
 from memory.identifiers import normalise_source
 from memory.settings import load
-from memory.telemetry import configure_logging
+from memory.telemetry import set_up_logging
 
 _REPLAY_HELP = """\
-Replays recorded frames through the path that live data takes: every commit is verified, memories are interpreted, masked
-and stored, and the cursor moves with them. Progress goes to stderr; the last line on stdout is JSON.
+Replays recorded frames through the path that live data takes: every commit is verified, memories are interpreted,
+masked and stored, and the cursor moves with them. Progress goes to stderr; the last line on stdout is JSON.
 
   python -m indexer replay frames.bin --host pds.example.com --identities export.jsonl
   python -m indexer replay a.bin b.bin --relay relay.example.com --identities export.jsonl --no-cursor
 """
 _RECORD_HELP = """\
-Records a relay's or PDS's firehose, and the identities of those who wrote memories, so that it can be replayed anywhere.
+Records a relay's or PDS's firehose, and the identities of those who wrote memories, so that it can be replayed
+anywhere.
 
   python -m indexer record --relay wss://relay.example.com --out frames.bin --seconds 60
 """
@@ -37,7 +38,7 @@ Records a relay's or PDS's firehose, and the identities of those who wrote memor
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command. 0: done; 2: something given cannot be used, and stderr says what; 1: it failed."""
     options = _parser().parse_args(arguments)
-    configure_logging()
+    set_up_logging()
     try:
         return asyncio.run(options.command(options))
     except Misconfigured as error:

@@ -11,7 +11,7 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -21,7 +21,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
 
 from indexer.frames import MAX_FRAME_BYTES, BrokenFrame, CommitEvent, ErrorEvent, InfoEvent, decode_frame
-from indexer.record_identities import Fetch, fetch, fetch_public, look_up
+from indexer.record_identities import IdentityLookUp
 from indexer.recording import RecordingWriter
 from memory.errors import Misconfigured, Unavailable
 from memory.identifiers import normalise_source
@@ -62,15 +62,13 @@ def identities_path(out: Path) -> Path:
 async def record(
     relay_url: str,
     out: Path,
+    look_up: IdentityLookUp,
     *,
-    plc_url: str,
     limits: Limits,
     cursor: int | None = None,
     overwrite: bool = False,
     stop: asyncio.Event | None = None,
     progress: Progress = lambda _: None,
-    ask_directory: Fetch = fetch,
-    ask_stranger: Fetch = fetch_public,
 ) -> Recorded:
     """Record until a limit, `stop` or the stream's own end; what was received until then is kept in every case.
 
@@ -83,17 +81,15 @@ async def record(
             raise Misconfigured(f"{path}: exists already", path=str(path))
     async with await _connect(relay_url, cursor) as connection:
         with RecordingWriter(out, overwrite=overwrite) as writer:
-            reception = _Reception(writer, limits, progress)
-            await _stoppable(reception.run(connection), limits.seconds, stop or asyncio.Event())
+            reception = _Reception(connection, writer, limits.frames, progress)
+            ended = await _stoppable(reception, limits.seconds, stop or asyncio.Event())
     progress(f"looking up {len(reception.authors)} authors")
-    found = await look_up(
-        reception.authors, directory_url=plc_url, ask_directory=ask_directory, ask_stranger=ask_stranger
-    )
+    found = await look_up.find(reception.authors)
     with beside.open("wb" if overwrite else "xb") as file:
         file.writelines(line + b"\n" for line in found.lines)
         file.flush()
         os.fsync(file.fileno())
-    return Recorded(writer.frames, writer.bytes, len(reception.authors), found.missing, reception.ended)
+    return Recorded(writer.frames, writer.bytes, len(reception.authors), found.missing, ended)
 
 
 async def _connect(relay_url: str, cursor: int | None) -> ClientConnection:
@@ -110,45 +106,55 @@ async def _connect(relay_url: str, cursor: int | None) -> ClientConnection:
         raise Unavailable(f"{source} cannot be reached: {error}", source=source) from error
 
 
-async def _stoppable(receiving: Coroutine[None, None, None], seconds: float | None, stop: asyncio.Event) -> None:
-    """Run `receiving` to its end, for `seconds`, or until `stop`."""
-    tasks = asyncio.create_task(receiving), asyncio.create_task(stop.wait())
+async def _stoppable(reception: _Reception, seconds: float | None, stop: asyncio.Event) -> str | None:
+    """Receive until the end, for `seconds`, or until `stop`; the answer is why the stream ended, if not by us."""
+    receiving = asyncio.create_task(reception.run())
+    stopping = asyncio.create_task(stop.wait())
     try:
-        done, _ = await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        done, _ = await asyncio.wait({receiving, stopping}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        if receiving not in done:
+            await reception.close()  # what arrived until now is still received
+        reason = await receiving
+        return reason if receiving in done else reception.last_words
     finally:
-        for task in tasks:
-            task.cancel()
-    for task in done:
-        task.result()
+        receiving.cancel()
+        stopping.cancel()
 
 
 class _Reception:
     """Writes what a connection sends, and notes who wrote memories."""
 
-    def __init__(self, writer: RecordingWriter, limits: Limits, progress: Progress) -> None:
+    def __init__(
+        self, connection: ClientConnection, writer: RecordingWriter, max_frames: int | None, progress: Progress
+    ) -> None:
         self.authors: dict[str, datetime] = {}  # DID → time of the first commit to our collection
-        self.ended: str | None = None
+        self.last_words: str | None = None  # the relay's error frame
+        self._connection = connection
         self._writer = writer
-        self._limits = limits
+        self._max_frames = max_frames
         self._progress = progress
 
-    async def run(self, connection: ClientConnection) -> None:
-        """Until the limit of frames or the end of the stream; to cancel it loses no frame that was taken."""
+    async def run(self) -> str | None:
+        """Until there are frames enough (None), or the stream ends: why it did."""
         clock = asyncio.get_running_loop().time
         report_at = clock() + _SECONDS_BETWEEN_REPORTS
         try:
-            while self._limits.frames is None or self._writer.frames < self._limits.frames:
-                message = await connection.recv()
+            while self._max_frames is None or self._writer.frames < self._max_frames:
+                message = await self._connection.recv()
                 if isinstance(message, str):
-                    self.ended = "the relay sent text where frames are binary"
-                    return
+                    return "the relay sent text where frames are binary"
                 self._writer.write(message)
                 self._note(message)
                 if clock() >= report_at:
                     self._progress(f"{self._writer.frames} frames, {self._writer.bytes} bytes")
                     report_at = clock() + _SECONDS_BETWEEN_REPORTS
         except ConnectionClosed as closed:
-            self.ended = self.ended or f"the relay went away: {closed}"
+            return self.last_words or f"the relay went away: {closed}"
+        return self.last_words
+
+    async def close(self) -> None:
+        """Ask the relay to end the stream."""
+        await self._connection.close()
 
     def _note(self, frame: bytes) -> None:
         try:
@@ -160,7 +166,7 @@ class _Reception:
             case CommitEvent() if event.touches_collection:
                 self.authors.setdefault(event.did, event.time)
             case ErrorEvent():
-                self.ended = f"the relay ended the stream: {event.error}: {event.message or 'no message'}"
+                self.last_words = f"the relay ended the stream: {event.error}: {event.message or 'no message'}"
             case InfoEvent():
                 self._progress(f"the relay says: {event.name}: {event.message or 'no message'}")
             case _:
@@ -199,7 +205,7 @@ async def run(arguments: argparse.Namespace) -> int:
     recorded = await record(
         arguments.relay,
         arguments.out,
-        plc_url=settings.indexer.plc_url,
+        IdentityLookUp(settings.indexer.plc_url),
         limits=Limits(arguments.frames, arguments.seconds),
         cursor=arguments.cursor,
         overwrite=arguments.force,

@@ -37,35 +37,6 @@ class Found:
     missing: Mapping[str, str]
 
 
-async def look_up(
-    authors: Mapping[str, datetime],
-    *,
-    directory_url: str,
-    ask_directory: Fetch,
-    ask_stranger: Fetch,
-    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-) -> Found:
-    """The identities of `authors` (DID → when first met).
-
-    did:plc: the whole audit log, so that a replay sees each operation at its time. did:web keeps no history: its
-    document counts from when the author was first met.
-    """
-    dated: list[tuple[str, bytes]] = []
-    missing: dict[str, str] = {}
-    for did, first_met in sorted(authors.items()):
-        try:
-            if did.startswith("did:plc:"):
-                answer = await _patiently(ask_directory, f"{directory_url}/{did}/log/audit", sleep)
-                dated += _audit_lines(did, answer)
-            else:
-                answer = await _patiently(ask_stranger, did_web_url(did), sleep)
-                dated.append(_document_line(did, answer, first_met))
-        except (Rejected, Unavailable) as failure:
-            missing[did] = failure.message
-        await sleep(_SECONDS_PER_LOOK_UP)
-    return Found(tuple(line for _, line in sorted(dated)), missing)
-
-
 async def fetch(url: str) -> bytes:
     """GET from a host that the operator named."""
     return await asyncio.to_thread(_get, url, _addresses)
@@ -76,14 +47,44 @@ async def fetch_public(url: str) -> bytes:
     return await asyncio.to_thread(_get, url, _public_addresses)
 
 
-async def _patiently(ask: Fetch, url: str, sleep: Callable[[float], Awaitable[None]]) -> bytes:
-    for attempt in range(1, _ATTEMPTS):
-        try:
-            return await ask(url)
-        except Unavailable as failure:
-            asked_for = failure.context.get("retry_after_s")
-            await sleep(min(asked_for, _MAX_WAIT_S) if isinstance(asked_for, float) else float(2**attempt))
-    return await ask(url)
+@dataclass(frozen=True, slots=True)
+class IdentityLookUp:
+    """Asks the directory of did:plc, and the hosts of did:web, one at a time."""
+
+    directory_url: str
+    ask_directory: Fetch = fetch
+    ask_stranger: Fetch = fetch_public
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+
+    async def find(self, authors: Mapping[str, datetime]) -> Found:
+        """The identities of `authors` (DID → when first met).
+
+        did:plc: the whole audit log, so that a replay sees each operation at its time. did:web keeps no history: its
+        document counts from when the author was first met.
+        """
+        dated: list[tuple[str, bytes]] = []
+        missing: dict[str, str] = {}
+        for did, first_met in sorted(authors.items()):
+            try:
+                if did.startswith("did:plc:"):
+                    url = f"{self.directory_url}/{did}/log/audit"
+                    dated += _audit_lines(did, await self._patiently(self.ask_directory, url))
+                else:
+                    answer = await self._patiently(self.ask_stranger, did_web_url(did))
+                    dated.append(_document_line(did, answer, first_met))
+            except (Rejected, Unavailable) as failure:
+                missing[did] = failure.message
+            await self.sleep(_SECONDS_PER_LOOK_UP)
+        return Found(tuple(line for _, line in sorted(dated)), missing)
+
+    async def _patiently(self, ask: Fetch, url: str) -> bytes:
+        for attempt in range(1, _ATTEMPTS):
+            try:
+                return await ask(url)
+            except Unavailable as failure:
+                asked_for = failure.context.get("retry_after_s")
+                await self.sleep(min(asked_for, _MAX_WAIT_S) if isinstance(asked_for, float) else float(2**attempt))
+        return await ask(url)
 
 
 def _audit_lines(did: str, answer: bytes) -> list[tuple[str, bytes]]:

@@ -17,16 +17,16 @@ from pathlib import Path
 from typing import IO, Final
 from urllib.parse import quote
 
-import structlog
-
 from memory.errors import Misconfigured
+from memory.telemetry import get_logger
 
 SUPERUSER: Final = "postgres"
 DATABASE: Final = "memory"
 PORT: Final = 5432  # of the socket's name; nothing listens on TCP
+LOCKS: Final = (TURN_LOCK, HOLDERS_LOCK, SERVER_LOCK) = ("turn.lock", "holders.lock", "server.lock")
 MAX_SOCKET_PATH_BYTES: Final = 103  # on macOS; Linux takes 107
 
-_log = structlog.stdlib.get_logger(__name__)
+_log = get_logger()
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +89,8 @@ def locate_cluster(data_dir: Path) -> Cluster:
         elif not wanted.exists():
             wanted.mkdir()
             wanted.chmod(0o711 if owner.is_other else 0o700)
+        for lock in LOCKS:
+            (home / lock).touch(mode=0o600)
         cluster = Cluster(home, find_binaries(), owner)
         if cluster.data.exists() and cluster.data.stat().st_uid != owner.uid:
             raise Misconfigured(f"{home} belongs to another user than {owner.name}.", setting="DATABASE_DATA_DIR")
@@ -183,14 +185,14 @@ def find_binaries() -> Path:
 @contextmanager
 def turn(cluster: Cluster) -> Generator[None]:
     """Whoever is just entering or leaving; others wait."""
-    with open_lock(cluster.home / "turn.lock") as lock:
+    with open_lock(cluster.home / TURN_LOCK) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
 def open_lock(path: Path) -> IO[bytes]:
     """The file to lock; its lock ends with the last process that has this descriptor."""
-    return os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "rb+")
+    return path.open("rb+")
 
 
 def try_lock(file: IO[bytes]) -> bool:

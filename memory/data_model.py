@@ -24,8 +24,8 @@ _LINK_TAG: Final = 42
 _CIDS: Final = tuple(bytes((0x58, 37, 0, 1, codec, hash_, 32)) for codec in (0x55, 0x71) for hash_ in (0x12, 0x1E))
 _CID_BYTES: Final = 39
 
-# By an item's first byte: the item's size, a list's or map's without what is in it, where that byte tells it, else 0. It
-# does for short integers, byte and text strings, lists and maps, for false, true and null.
+# By an item's first byte: the item's size, a list's or map's without what is in it, where that byte tells it, else 0.
+# It does for short integers, byte and text strings, lists and maps, for false, true and null.
 _SIZES: Final = (
     *2 * (*24 * (1,), 2, 3, 5, *5 * (0,)),
     *2 * (*range(1, 25), *8 * (0,)),

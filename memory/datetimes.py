@@ -6,8 +6,9 @@ import re
 from datetime import UTC, datetime
 from typing import Final
 
-EARLIEST: Final = datetime.min.replace(tzinfo=UTC)
-LATEST: Final = datetime.max.replace(tzinfo=UTC)
+# One microsecond inside what Python can hold: asyncpg takes the very ends for plus and minus infinity.
+EARLIEST: Final = datetime(1, 1, 1, microsecond=1, tzinfo=UTC)
+LATEST: Final = datetime(9999, 12, 31, 23, 59, 59, 999_998, tzinfo=UTC)
 
 # Days and months are left to the calendar; hours are not, as some versions of Python read 24:00 as the next midnight.
 _DATETIME: Final = re.compile(
@@ -40,6 +41,6 @@ def parse_offset_datetime(text: str) -> datetime | None:
 def clip_to_utc(moment: datetime) -> datetime:
     """An aware datetime in UTC, within `EARLIEST` and `LATEST`."""
     try:
-        return moment.astimezone(UTC)
+        return min(max(moment.astimezone(UTC), EARLIEST), LATEST)
     except OverflowError:
         return EARLIEST if moment.year == 1 else LATEST

@@ -28,10 +28,10 @@ from importlib import metadata
 from pathlib import Path
 from typing import Final
 
-import structlog
-
 from memory.cluster import (
+    HOLDERS_LOCK,
     PORT,
+    SERVER_LOCK,
     SUPERUSER,
     Cluster,
     find_owner,
@@ -43,13 +43,14 @@ from memory.cluster import (
     turn,
 )
 from memory.errors import Misconfigured, Unavailable
+from memory.telemetry import get_logger
 
 _START_TIMEOUT_S: Final = 60
 _STOP_TIMEOUT_S: Final = 60
 _CLEAR_TIMEOUT_S: Final = 10
 _POLL_S: Final = 0.05
 
-_log = structlog.stdlib.get_logger(__name__)
+_log = get_logger()
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,7 @@ def hold_cluster(data_dir: Path, tuning: Tuning | None = None) -> Generator[Clus
     cluster cannot be had here, `Unavailable` where the log of a server that does not start is.
     """
     cluster = locate_cluster(data_dir)
-    with open_lock(cluster.home / "holders.lock") as holders:
+    with open_lock(cluster.home / HOLDERS_LOCK) as holders:
         try:
             with turn(cluster):
                 fcntl.flock(holders, fcntl.LOCK_SH)  # waits for a keeper that is stopping the server
@@ -90,7 +91,7 @@ def hold_cluster(data_dir: Path, tuning: Tuning | None = None) -> Generator[Clus
 def clear_cluster(data_dir: Path) -> None:
     """Deletes what the cluster of that folder holds. `Misconfigured`: another process uses it."""
     cluster = locate_cluster(data_dir)
-    with open_lock(cluster.home / "holders.lock") as holders, turn(cluster):
+    with open_lock(cluster.home / HOLDERS_LOCK) as holders, turn(cluster):
         deadline = time.monotonic() + _CLEAR_TIMEOUT_S
         while not try_lock(holders):
             if time.monotonic() > deadline:
@@ -107,7 +108,7 @@ def clear_cluster(data_dir: Path) -> None:
 
 
 def _ensure_running(cluster: Cluster, tuning: Tuning) -> None:
-    with open_lock(cluster.home / "server.lock") as server:
+    with open_lock(cluster.home / SERVER_LOCK) as server:
         if not try_lock(server):
             return
         if not cluster.data.exists():
@@ -143,8 +144,11 @@ def _stop(cluster: Cluster) -> None:
 
 
 def _is_running(cluster: Cluster) -> bool:
-    with open_lock(cluster.home / "server.lock") as server:
-        return not try_lock(server)
+    try:
+        with open_lock(cluster.home / SERVER_LOCK) as server:
+            return not try_lock(server)
+    except FileNotFoundError:  # the keeper may find that the folder was deleted behind it
+        return False
 
 
 def _initialise(cluster: Cluster, tuning: Tuning) -> None:
@@ -249,7 +253,7 @@ def _spawn_keeper(cluster: Cluster) -> None:
 
 def keep(cluster: Cluster) -> None:
     """Stops the server as soon as nobody holds the cluster, however its holders ended."""
-    with open_lock(cluster.home / "holders.lock") as holders:
+    with open_lock(cluster.home / HOLDERS_LOCK) as holders:
         fcntl.flock(holders, fcntl.LOCK_EX)
         _stop(cluster)
 

@@ -97,7 +97,7 @@ def targets(supersedes: Sequence[str], author: str, space: str, rkey: str) -> tu
 
 
 def effect_of(resolved: Target | Effect, *, target_is_current: bool, edge_is_ignored: bool) -> Effect:
-    """What an entry does now. `target_is_current`: the target exists and is valid. Both facts are only asked of a `Target`."""
+    """What an entry does now. `target_is_current`: the target exists and is valid; asked of a `Target` only."""
     if isinstance(resolved, Effect):
         return resolved
     if not target_is_current:

@@ -38,6 +38,7 @@ class Precision(StrEnum):
     INSTANT = "instant"
 
 
+# No span of a precision is longer: so far after its start, the next one is under way.
 _LONGEST: Final = {
     Precision.YEAR: timedelta(days=366),
     Precision.MONTH: timedelta(days=31),
@@ -106,8 +107,7 @@ class Memory:
 def interpret_record(rkey: str, block: bytes) -> Memory | InvalidRecord:
     """Read a record's block by the lexicon; never raises, whatever the block holds.
 
-    Where several things are wrong, the first in the order of the lexicon's own dependence counts: key, block, `$type`,
-    then the properties.
+    Of several faults the first counts; they are looked for in the key, the block, `$type`, then the properties.
     """
     if not is_tid(rkey):
         return InvalidRecord(InvalidReason.RKEY_NO_TID)

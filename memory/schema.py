@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
-from memory.cluster import Cluster, run_as
+from memory.cluster import DATABASE, Cluster, run_as
 from memory.errors import Misconfigured
 from memory.queries import Connection, StatementFailed, load_queries
 
 MIGRATIONS: Final = Path(__file__).parents[1] / "migrations" / "sql"
+SCHEMA_DUMP: Final = MIGRATIONS.with_name("schema.sql")
 _UNDEFINED_TABLE: Final = "42P01"
 _QUERIES: Final = load_queries(Path(__file__).parent / "store" / "sql" / "schema.sql")
 
@@ -80,7 +81,7 @@ def dbmate_url(url: str) -> str:
     return urlunsplit(parts._replace(query=urlencode({"sslmode": "prefer"} | query, safe="/")))
 
 
-def dump_schema(cluster: Cluster, database: str) -> str:
+def dump_schema(cluster: Cluster, database: str = DATABASE) -> str:
     """The schema as Postgres has it, without what differs from one dump to the next."""
     dumped = run_as(
         None,

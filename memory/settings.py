@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, ClassVar, Final, Literal, TypeVar
 
-import structlog
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ByteSize, ConfigDict, Field, SecretStr, ValidationError
 
 from memory.errors import Misconfigured
 from memory.identifiers import is_did, normalise_source
+from memory.telemetry import get_logger
 
 MIB: Final = 1024 * 1024
 
-_log = structlog.stdlib.get_logger(__name__)
+_log = get_logger()
 
 
 def _postgres_url(url: SecretStr) -> SecretStr:

@@ -38,7 +38,8 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from indexer.verify.car import Link, decode_block, encode_block
-from indexer.verify.tree import Child, Node, Tree, encode_node
+from indexer.verify.node import Child, Node, encode_node
+from indexer.verify.tree import Tree
 from memory.identifiers import COLLECTION, cid_text, tid_time
 
 START = datetime(2026, 11, 1, tzinfo=UTC)

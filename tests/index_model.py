@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from memory.identifiers import COLLECTION
-from tests.masking_model import ModelMemory, World, component, is_masked, there_at
+from tests.masking_model import ModelMemory, World, component, ignores, is_masked, there_at
 
 Record = Mapping[str, object]
 
@@ -106,6 +106,13 @@ class ModelRepo:
         """The rkeys in some cycle."""
         world = self.world()
         return {rkey for rkey in world if component(world, rkey)}
+
+    def replaced_by(self, rkey: str) -> set[str]:
+        """The rkeys of the current memories that replace `rkey`, those of ignored edges left out."""
+        world = self.world()
+        return {
+            other for other, memory in world.items() if rkey in memory.replaces and not ignores(world, other, rkey)
+        }
 
     def _targets(self, rkey: str, record: Record) -> set[str]:
         prefix = f"at://{self.did}/{COLLECTION}/"

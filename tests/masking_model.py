@@ -1,4 +1,4 @@
-"""What `supersedes` does, once more: naive, slow, close to the words of the rules. Shares nothing with `memory.masking`.
+"""What `supersedes` does, once more: naive, slow, close to the words of the rules. Uses nothing of `memory.masking`.
 
 A world is a set of memories, and everything is asked anew of the memories that are there at a time.
 """

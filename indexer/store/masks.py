@@ -68,14 +68,14 @@ async def store_masks(conn: Connection, key: RepoKey, masks: Mapping[str, Mask])
         spans=[None if mask.spans is None else _multirange(mask.spans) for mask in masks.values()],
         components=[mask.component for mask in masks.values()],
     )
-    ignored = [(rkey, target) for rkey, mask in masks.items() for target in sorted(mask.ignored)]
+    ignored = [(replacer, rkey) for rkey, mask in masks.items() for replacer in sorted(mask.ignored)]
     await _SQL.store_ignored_edges.execute(
         conn,
         repo=repo,
         space=space,
         region=list(masks),
-        rkeys=[rkey for rkey, _ in ignored],
-        targets=[target for _, target in ignored],
+        rkeys=[replacer for replacer, _ in ignored],
+        targets=[rkey for _, rkey in ignored],
     )
 
 

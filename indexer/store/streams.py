@@ -8,6 +8,7 @@ from datetime import datetime
 from pathlib import Path
 
 from indexer.arrivals import CommitParked, FrameBroken, Position
+from indexer.ledger import Effect
 from memory.queries import Connection, load_queries
 
 _SQL = load_queries(Path(__file__).parent / "sql" / "streams.sql")
@@ -29,7 +30,7 @@ async def advance_cursors(conn: Connection, positions: Mapping[str, Position], n
     )
 
 
-async def count_rejections(conn: Connection, counts: Mapping[tuple[str, str, str], int], now: datetime) -> None:
+async def count_rejections(conn: Connection, counts: Mapping[tuple[str, str, Effect], int], now: datetime) -> None:
     """Adds to the counters; keys are (source, reason, effect)."""
     await _SQL.count_rejections.execute(
         conn,

@@ -13,6 +13,8 @@ from memory.errors import Rejected
 from memory.identifiers import is_binary_cid
 
 _CID_BYTES: Final = 36
+_CODEC_AT: Final = 1
+_DAG_CBOR: Final = 0x71
 _DIGEST_AT: Final = 4
 _MAX_VARINT_BYTES: Final = 5  # 2^35: more than any length here
 
@@ -28,7 +30,7 @@ class Car:
     """A CAR whose every block is what its CID says."""
 
     root: bytes  # the first one
-    blocks: dict[bytes, bytes]  # by binary CID
+    blocks: dict[bytes, bytes]  # the DAG-CBOR ones, by binary CID: repos are made of nothing else
 
 
 def read_car(data: bytes) -> Car:
@@ -49,7 +51,8 @@ def read_car(data: bytes) -> Car:
         block = data[block_at:section_end]
         if sha256(block).digest() != cid[_DIGEST_AT:]:
             raise Rejected(reason=Unattributable.BLOCK_HASH, offset=offset)
-        blocks[cid] = block
+        if cid[_CODEC_AT] == _DAG_CBOR:
+            blocks[cid] = block
         offset = section_end
     return Car(root, blocks)
 

@@ -111,16 +111,14 @@ def _check(
     """Prove the ops, and give those of our collection; raises Inconsistent."""
     if not is_tid(signed.rev):
         raise Inconsistent(Fault.REV_NOT_TID)
-    if tid_time(signed.rev) > now + MAX_REV_LEAD:
+    if tid_time(signed.rev) - MAX_REV_LEAD > now:
         raise Inconsistent(Fault.REV_IN_FUTURE)
     if previous is None:
         raise Inconsistent(Fault.PREV_DATA_ABSENT)
     if len(event.ops) > MAX_OPS:
         raise Inconsistent(Fault.TOO_MANY_OPS)
     changes = _collapse(event.ops)
-    ops = tuple(
-        _record_op(path, change, car.blocks) for path, change in changes.items() if path.startswith(_PREFIX)
-    )
+    ops = tuple(_record_op(path, change, car.blocks) for path, change in changes.items() if path.startswith(_PREFIX))
     if _undo(changes, signed.data, car.blocks) != previous:
         raise Inconsistent(Fault.INVERSION)
     return ops

@@ -8,7 +8,7 @@ from typing import Any, Final, cast
 from indexer.verify.car import Link, decode_block, encode_block
 from indexer.verify.reasons import Unattributable
 from memory.errors import Rejected
-from memory.identifiers import cid_text
+from memory.identifiers import cid_text, is_binary_cid
 from memory.signatures import PublicKey, SignatureVerdict
 
 _REPO_VERSION: Final = 3
@@ -37,7 +37,9 @@ def parse_commit(cid: bytes, block: bytes) -> SignedCommit:
     match fields:
         case {"did": str() as did, "rev": str() as rev, "data": Link() as data, "version": int() as version}:
             prev = fields.get("prev")
-            if version != _REPO_VERSION or type(signature) is not bytes or not (prev is None or type(prev) is Link):
+            if version != _REPO_VERSION or type(signature) is not bytes or not is_binary_cid(data):
+                raise Rejected(reason=Unattributable.MALFORMED_COMMIT)
+            if prev is not None and type(prev) is not Link:
                 raise Rejected(reason=Unattributable.MALFORMED_COMMIT)
             return SignedCommit(did, rev, cid_text(cid), cid_text(data), data, encode_block(fields), signature)
         case _:

@@ -181,6 +181,13 @@ async def play_round(database: Database, draw: random.Random, round_number: int)
                 if row["repo"] == author.did and row["at"] == moment and row["masked"]
             }
             assert masked == model.masked_at(moment), f"{context} as of {moment}"
+        for rkey in mine:
+            replacers = {
+                row["rkey"]
+                for row in edges
+                if row["repo"] == author.did and row["target"] == rkey and not row["ignored"]
+            }
+            assert replacers == model.replaced_by(rkey), f"{context} {rkey}"
         assert {row["rkey"] for row in invalid if row["repo"] == author.did} == model.invalid, context
         for rkey, key in model.keys.items():
             seen = [row for row in versions if row["repo"] == author.did and row["rkey"] == rkey]

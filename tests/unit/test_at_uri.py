@@ -27,6 +27,7 @@ def vectors(name: str) -> list[str]:
 def test_a_public_record_uri_comes_out_as_it_went_in() -> None:
     uri = parse_record_uri(PUBLIC_URI)
     assert uri == AtUri("did:plc:alice", COLLECTION, "3mine22222222", None)
+    assert uri is not None
     assert str(uri) == PUBLIC_URI
     assert uri.space_uri == PUBLIC
 
@@ -34,6 +35,7 @@ def test_a_public_record_uri_comes_out_as_it_went_in() -> None:
 def test_a_record_uri_in_a_space_comes_out_as_it_went_in() -> None:
     uri = parse_record_uri(SPACE_URI)
     assert uri == AtUri("did:plc:alice", COLLECTION, "3mine22222222", SPACE)
+    assert uri is not None
     assert str(uri) == SPACE_URI
     assert uri.space_uri == str(SPACE)
 

@@ -28,9 +28,13 @@ def vectors(name: str) -> list[dict[str, Any]]:
     return json.loads(path.read_text())
 
 
+def block_of(value: Any) -> bytes:
+    return encode_dag_cbor(value)
+
+
 def record(value: object) -> bytes:
     """A block with one property, whatever it is."""
-    return encode_dag_cbor({"x": value})
+    return block_of({"x": value})
 
 
 def from_json(value: Any) -> bytes:
@@ -43,7 +47,7 @@ def literally(value: Any) -> bytes:
     try:
         return from_json(value)
     except (TypeError, ValueError):
-        return encode_dag_cbor(value)
+        return block_of(value)
 
 
 def with_item(item: bytes) -> bytes:
@@ -57,7 +61,7 @@ def nested_lists(levels: int) -> bytes:
 
 
 def test_links_and_bytes_are_kept_apart() -> None:
-    block = encode_dag_cbor({"link": LINK, "bytes": bytes(LINK)})
+    block = block_of({"link": LINK, "bytes": bytes(LINK)})
     assert decode_record(block) == {"link": LINK, "bytes": bytes(LINK)}
     assert record_json(block) == {
         "link": {"$link": LINK.encode()},
@@ -67,8 +71,8 @@ def test_links_and_bytes_are_kept_apart() -> None:
 
 def test_nul_characters_survive_in_values_and_keys() -> None:
     properties = {"k\0ey": "a\0b"}
-    assert decode_record(encode_dag_cbor(properties)) == properties
-    assert record_json(encode_dag_cbor(properties)) == properties
+    assert decode_record(block_of(properties)) == properties
+    assert record_json(block_of(properties)) == properties
 
 
 def test_a_link_to_raw_bytes_and_one_by_blake3_are_links() -> None:
@@ -165,7 +169,7 @@ def test_a_record_is_a_map(read: Callable[[bytes], object], block: bytes) -> Non
 
 def test_reserved_keys_are_only_reserved_as_keys() -> None:
     properties: dict[str, Any] = {"x": ["$link", "$bytes", "\x65$link"], "$link2": 1}
-    assert decode_record(encode_dag_cbor(properties)) == properties
+    assert decode_record(block_of(properties)) == properties
 
 
 def test_a_refusal_quotes_nothing_of_the_record() -> None:
@@ -184,7 +188,7 @@ def test_integers_of_64_bits_are_kept() -> None:
 
 def test_thousands_of_properties_are_read() -> None:
     properties = {f"k{n}": n for n in range(2_000)}
-    assert decode_record(encode_dag_cbor(properties)) == properties
+    assert decode_record(block_of(properties)) == properties
 
 
 def test_every_recorded_record_comes_out_as_it_was_written() -> None:
@@ -204,13 +208,13 @@ def test_the_vectors_of_the_data_model_agree() -> None:
         block = base64.b64decode(vector["cbor_base64"] + "==")
         assert record_json(block) == vector["json"]
         assert from_json(vector["json"]) == block
-        assert encode_dag_cbor(decode_record(block)) == block
+        assert block_of(decode_record(block)) == block
 
 
 def test_valid_vectors_of_the_data_model_are_read() -> None:
     for vector in vectors("data-model-valid.json"):
         value = json.loads(json.dumps(vector["json"]), parse_float=lambda text: int(float(text)))
-        assert record_json(encode_dag_cbor(value)) == value
+        assert record_json(block_of(value)) == value
 
 
 def test_invalid_vectors_that_are_not_of_the_data_model_are_refused() -> None:
@@ -244,7 +248,7 @@ records = st.dictionaries(keys, values, max_size=4)
 
 @given(records)
 def test_the_json_form_encodes_to_the_same_block(properties: dict[str, Any]) -> None:
-    block = encode_dag_cbor(properties)
+    block = block_of(properties)
     assert decode_record(block) == properties
     in_json = record_json(block)
     assert from_json(in_json) == block
@@ -253,7 +257,7 @@ def test_the_json_form_encodes_to_the_same_block(properties: dict[str, Any]) -> 
 
 @given(records, st.data())
 def test_mutated_records_are_read_or_rejected_alike(properties: dict[str, Any], data: st.DataObject) -> None:
-    block = bytearray(encode_dag_cbor(properties))
+    block = bytearray(block_of(properties))
     for _ in range(data.draw(st.integers(1, 3))):
         block[data.draw(st.integers(0, len(block) - 1))] = data.draw(st.integers(0, 255))
     cut = bytes(block[: data.draw(st.integers(0, len(block)))])
@@ -265,7 +269,7 @@ def test_mutated_records_are_read_or_rejected_alike(properties: dict[str, Any], 
                 record_json(candidate)
         else:
             # Canonical: nothing else has these bytes.
-            assert encode_dag_cbor(decoded) == candidate
+            assert block_of(decoded) == candidate
             assert from_json(record_json(candidate)) == candidate
 
 

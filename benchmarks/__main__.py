@@ -1,0 +1,36 @@
+"""`python -m benchmarks [NAME]`: runs one benchmark, or all of them."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict
+
+from benchmarks import dense, verify
+from benchmarks.result import Result
+
+BENCHMARKS: dict[str, Callable[[], Awaitable[Result]]] = {
+    "verify": verify.run,
+    "dense": dense.run,
+}
+
+
+def main() -> int:
+    """Runs what was asked for; the last line of each is its JSON."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("name", nargs="?", choices=[*BENCHMARKS, ""], default="", help="which one; without: all")
+    name = parser.parse_args().name
+    for chosen in [name] if name else BENCHMARKS:
+        result = asyncio.run(BENCHMARKS[chosen]())
+        for line in result.notes:
+            print(line, file=sys.stderr)
+        figures = {key: value for key, value in asdict(result).items() if key != "notes"}
+        print(json.dumps(figures), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

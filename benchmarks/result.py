@@ -1,0 +1,17 @@
+"""What a benchmark reports."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One JSON line, and notes for people."""
+
+    name: str
+    value: float
+    unit: str
+    peer_value: float | None = None  # what it is compared with, in the same run and unit
+    ratio: float | None = None  # value / peer_value
+    notes: tuple[str, ...] = ()

