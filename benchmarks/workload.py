@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import random
-import tempfile
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 from memory.identity import PlcExport
 from tests.builders import RepoBuilder, Sequence, memory, tid
+from tests.recorded import directory
 
 SUBJECTS = ("The user", "Mara", "Her brother", "The team", "Their landlord", "The old dog", "Kenji", "A colleague")
 VERBS = ("prefers", "decided on", "moved to", "no longer likes", "is allergic to", "works with", "asked about")
@@ -31,7 +29,6 @@ def one_op_commits(repos: int, commits_each: int, seed: int = 7) -> Workload:
     stream = Sequence()
     builders = [RepoBuilder(f"bench{number}", stream=stream) for number in range(repos)]
     created_at = datetime(2026, 1, 1, tzinfo=UTC)
-    lines = [builder.export_line(created_at) for builder in builders]
     frames: list[bytes] = [frame for builder in builders for frame in builder.genesis()]
     for _ in range(commits_each):
         for builder in builders:
@@ -40,7 +37,4 @@ def one_op_commits(repos: int, commits_each: int, seed: int = 7) -> Workload:
             text = f"{' '.join(words)}, said on day {draw.randrange(999)}."
             record = memory(text, kind=draw.choice(("fact", "preference")), scope=draw.choice(("work", "home")))
             frames.append(builder.create(tid(created_at, draw.randrange(1024)), record))
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "export.jsonl"
-        path.write_text("\n".join(line if isinstance(line, str) else json.dumps(line) for line in lines))
-        return Workload(frames, PlcExport.read(path))
+    return Workload(frames, directory(builders))

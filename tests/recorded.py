@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Any
 
 from indexer.arrivals import Source, SourceKind
@@ -16,6 +17,7 @@ from indexer.report import ReplayReport
 from indexer.writer import Writer
 from memory.database import Database
 from memory.identity import PlcExport
+from tests.builders import RepoBuilder
 
 FOLDER = Path(__file__).parent / "recordings" / "firehose"
 PDS1 = Source("http://localhost:2583", SourceKind.PDS)
@@ -78,6 +80,14 @@ async def replay(
         use_cursor=use_cursor,
         progress=lambda _: None,
     ).run(frames)
+
+
+def directory(authors: Iterable[RepoBuilder]) -> PlcExport:
+    """A PLC directory that knows these authors, as an export gives them."""
+    with NamedTemporaryFile("w", suffix=".jsonl") as file:
+        file.write("\n".join(author.export_line() for author in authors))
+        file.flush()
+        return PlcExport.read(Path(file.name))
 
 
 TABLES = {

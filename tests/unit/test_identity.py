@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -130,7 +131,9 @@ def test_the_first_form_of_operations_is_read(tmp_path: Path) -> None:
         "sig": "…",
     }
     identity = export_of(tmp_path, line(operation=create)).last(BOB)
-    assert identity == Identity(BOB, "mara.bsky.example", "https://pds.example.com", K256_KEY, False, MARCH)
+    assert identity == Identity(
+        BOB, "mara.bsky.example", "https://pds.example.com", K256_KEY, tombstoned=False, resolved_at=MARCH
+    )
 
 
 @pytest.mark.parametrize(
@@ -266,7 +269,7 @@ def test_a_clock_that_advances_in_any_steps_meets_every_change_once(
 ) -> None:
     export = PlcExport(history)
     bounds = [None, *stops, None]
-    met = [each for after, until in zip(bounds, bounds[1:], strict=False) for each in export.changes(after, until)]
+    met = [each for after, until in pairwise(bounds) for each in export.changes(after, until)]
     assert met == list(export.changes(None, None))
     assert sorted(map(repr, met)) == sorted(map(repr, history))
 
@@ -286,7 +289,9 @@ def test_a_document_line_holds_from_when_it_was_met(tmp_path: Path) -> None:
     }
     export = export_of(tmp_path, {"did": did, "document": document, "createdAt": "2026-03-01T02:00:00+02:00"}, line())
     assert export.at(did, MARCH - INSTANT) is None
-    assert export.at(did, MARCH) == Identity(did, "mara.example", "https://pds.example", K256_KEY, False, MARCH)
+    assert export.at(did, MARCH) == Identity(
+        did, "mara.example", "https://pds.example", K256_KEY, tombstoned=False, resolved_at=MARCH
+    )
 
 
 def test_documents_say_the_same_as_the_directory_that_made_them(recorded: PlcExport) -> None:
@@ -313,7 +318,7 @@ def test_documents_say_the_same_as_the_directory_that_made_them(recorded: PlcExp
 def test_a_document_may_lack_everything_but_its_id(document: dict[str, object]) -> None:
     did = "did:web:mara.example"
     parsed = parse_document(did, json.dumps(document | {"id": did}).encode())
-    assert identity_of_document(parsed, MARCH) == Identity(did, None, None, None, False, MARCH)
+    assert identity_of_document(parsed, MARCH) == Identity(did, None, None, None, tombstoned=False, resolved_at=MARCH)
 
 
 def test_the_first_of_several_keys_counts() -> None:

@@ -184,3 +184,10 @@ def test_a_recording_is_not_overwritten_unasked(tmp_path: Path) -> None:
 def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     with pytest.raises(Misconfigured, match=r"frames\.bin: cannot be written"):
         RecordingWriter(tmp_path / "absent" / "frames.bin")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no device that is always full")
+def test_a_full_disk_is_told_as_such() -> None:
+    writer = RecordingWriter(Path("/dev/full"), overwrite=True)
+    with pytest.raises(Misconfigured, match="cannot be written: No space left"):
+        writer.write(b"one")
