@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -81,8 +82,8 @@ async def record(
             raise Misconfigured(f"{path}: exists already", path=str(path))
     async with await _connect(relay_url, cursor) as connection:
         with RecordingWriter(out, overwrite=overwrite) as writer:
-            reception = _Reception(connection, writer, limits.frames, progress)
-            ended = await _stoppable(reception, limits.seconds, stop or asyncio.Event())
+            reception = _Reception(writer, limits.frames, progress)
+            ended = await _stoppable(connection, reception, limits.seconds, stop or asyncio.Event())
     progress(f"looking up {len(reception.authors)} authors")
     found = await look_up.find(reception.authors)
     with beside.open("wb" if overwrite else "xb") as file:
@@ -106,41 +107,47 @@ async def _connect(relay_url: str, cursor: int | None) -> ClientConnection:
         raise Unavailable(f"{source} cannot be reached: {error}", source=source) from error
 
 
-async def _stoppable(reception: _Reception, seconds: float | None, stop: asyncio.Event) -> str | None:
+async def _stoppable(
+    connection: ClientConnection, reception: _Reception, seconds: float | None, stop: asyncio.Event
+) -> str | None:
     """Receive until the end, for `seconds`, or until `stop`; the answer is why the stream ended, if not by us."""
-    receiving = asyncio.create_task(reception.run())
+    receiving = asyncio.create_task(reception.run(connection))
     stopping = asyncio.create_task(stop.wait())
     try:
         done, _ = await asyncio.wait({receiving, stopping}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-        if receiving not in done:
-            await reception.close()  # what arrived until now is still received
-        reason = await receiving
+        # Receiving goes on with all that the relay sent before it heard of the end.
+        reason, _, _ = await asyncio.gather(receiving, _discard_rest(connection, receiving), connection.close())
         return reason if receiving in done else reception.last_words
     finally:
         receiving.cancel()
         stopping.cancel()
 
 
+async def _discard_rest(connection: ClientConnection, receiving: asyncio.Task[str | None]) -> None:
+    """Take what comes after the last frame that is wanted: left lying, it would hold up the relay's farewell."""
+    await receiving
+    with suppress(ConnectionClosed):
+        while True:
+            await connection.recv()
+
+
 class _Reception:
     """Writes what a connection sends, and notes who wrote memories."""
 
-    def __init__(
-        self, connection: ClientConnection, writer: RecordingWriter, max_frames: int | None, progress: Progress
-    ) -> None:
+    def __init__(self, writer: RecordingWriter, max_frames: int | None, progress: Progress) -> None:
         self.authors: dict[str, datetime] = {}  # DID → time of the first commit to our collection
         self.last_words: str | None = None  # the relay's error frame
-        self._connection = connection
         self._writer = writer
         self._max_frames = max_frames
         self._progress = progress
 
-    async def run(self) -> str | None:
+    async def run(self, connection: ClientConnection) -> str | None:
         """Until there are frames enough (None), or the stream ends: why it did."""
         clock = asyncio.get_running_loop().time
         report_at = clock() + _SECONDS_BETWEEN_REPORTS
         try:
             while self._max_frames is None or self._writer.frames < self._max_frames:
-                message = await self._connection.recv()
+                message = await connection.recv()
                 if isinstance(message, str):
                     return "the relay sent text where frames are binary"
                 self._writer.write(message)
@@ -151,10 +158,6 @@ class _Reception:
         except ConnectionClosed as closed:
             return self.last_words or f"the relay went away: {closed}"
         return self.last_words
-
-    async def close(self) -> None:
-        """Ask the relay to end the stream."""
-        await self._connection.close()
 
     def _note(self, frame: bytes) -> None:
         try:
@@ -182,7 +185,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--frames", type=_positive_int, metavar="N", help="stop after this many frames")
     parser.add_argument("--seconds", type=_positive_float, metavar="S", help="stop after this many seconds")
     parser.add_argument(
-        "--cursor", type=int, metavar="SEQ", help="start after this seq; 0: as far back as it goes (default: now)"
+        "--cursor", type=_seq, metavar="SEQ", help="start after this seq; 0: as far back as it goes (default: now)"
     )
     parser.add_argument("--force", action="store_true", help="overwrite what exists")
 
@@ -224,15 +227,23 @@ def _say(line: str) -> None:
     sys.stderr.write(line + "\n")
 
 
+def _seq(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError("it must be a whole number from 0 on")
+    return int(text)
+
+
 def _positive_int(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise ValueError
-    return number
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError("it must be a whole number from 1 on")
+    return int(text)
 
 
 def _positive_float(text: str) -> float:
-    number = float(text)
-    if not number > 0:
-        raise ValueError
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number < float("inf"):
+        raise argparse.ArgumentTypeError("it must be a number greater than 0")
     return number

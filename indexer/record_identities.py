@@ -113,17 +113,16 @@ def _get(url: str, resolve: Callable[[str, int], list[_Address]]) -> bytes:
         if secure:
             connection.sock = ssl.create_default_context().wrap_socket(connection.sock, server_hostname=host)
         connection.request("GET", parts.path, headers={"Accept": "application/json"})
-        answer = connection.getresponse()
-        if answer.status != 200:
-            raise Unavailable(
-                f"{host} answered {answer.status}", retry_after_s=_seconds(answer.getheader("Retry-After"))
-            )
-        body = bytearray()
-        while chunk := answer.read1(64 * 1024):
-            body += chunk
-            if len(body) > _MAX_ANSWER_BYTES or monotonic() > deadline:
-                raise Unavailable(f"{host} answered too much or too slowly")
-        return bytes(body)
+        with connection.getresponse() as answer:
+            if answer.status != 200:
+                retry_after_s = _seconds(answer.getheader("Retry-After"))
+                raise Unavailable(f"{host} answered {answer.status}", retry_after_s=retry_after_s)
+            body = bytearray()
+            while chunk := answer.read1(64 * 1024):
+                body += chunk
+                if len(body) > _MAX_ANSWER_BYTES or monotonic() > deadline:
+                    raise Unavailable(f"{host} answered too much or too slowly")
+            return bytes(body)
     except (OSError, HTTPException) as error:
         raise Unavailable(f"{host} cannot be reached: {error}") from error
     finally:

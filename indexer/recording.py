@@ -69,7 +69,7 @@ class RecordingWriter:
         except FileExistsError as error:
             raise Misconfigured(f"{path}: exists already", path=str(path)) from error
         except OSError as error:
-            raise Misconfigured(f"{path}: cannot be written: {error.strerror}", path=str(path)) from error
+            raise _unwritable(path, error) from error
 
     def __enter__(self) -> Self:
         return self
@@ -80,18 +80,25 @@ class RecordingWriter:
         self.close()
 
     def write(self, frame: bytes) -> None:
-        """Append one frame and hand it to the operating system."""
-        self._file.write(len(frame).to_bytes(_LENGTH_BYTES, "big") + frame)
-        self._file.flush()
+        """Append one frame and hand it to the operating system; raises Misconfigured when the disk is full."""
+        try:
+            self._file.write(len(frame).to_bytes(_LENGTH_BYTES, "big") + frame)
+            self._file.flush()
+        except OSError as error:
+            raise _unwritable(self.path, error) from error
         self.frames += 1
         self.bytes += _LENGTH_BYTES + len(frame)
 
     def close(self) -> None:
         """Force all frames to disk; may be called again."""
-        if not self._file.closed:
-            self._file.flush()
-            os.fsync(self._file.fileno())
-            self._file.close()
+        if self._file.closed:
+            return
+        try:
+            with self._file:
+                self._file.flush()
+                os.fsync(self._file.fileno())
+        except OSError as error:
+            raise _unwritable(self.path, error) from error
 
 
 def _frames_of(file: BinaryIO, path: Path) -> Iterator[bytes]:
@@ -113,6 +120,10 @@ def _frames_of(file: BinaryIO, path: Path) -> Iterator[bytes]:
 
 def _unusable(path: Path, offset: int, complaint: str) -> Misconfigured:
     return Misconfigured(f"{path}: not a whole recording: at byte {offset}: {complaint}", path=str(path), offset=offset)
+
+
+def _unwritable(path: Path, error: OSError) -> Misconfigured:
+    return Misconfigured(f"{path}: cannot be written: {error.strerror}", path=str(path))
 
 
 def _with_seq(path: Path) -> Iterator[tuple[int, bytes]]:

@@ -23,7 +23,9 @@ from memory.telemetry import get_logger
 SUPERUSER: Final = "postgres"
 DATABASE: Final = "memory"
 PORT: Final = 5432  # of the socket's name; nothing listens on TCP
-LOCKS: Final = (TURN_LOCK, HOLDERS_LOCK, SERVER_LOCK) = ("turn.lock", "holders.lock", "server.lock")
+TURN_LOCK: Final = "turn.lock"
+HOLDERS_LOCK: Final = "holders.lock"
+SERVER_LOCK: Final = "server.lock"
 MAX_SOCKET_PATH_BYTES: Final = 103  # on macOS; Linux takes 107
 
 _log = get_logger()
@@ -89,7 +91,7 @@ def locate_cluster(data_dir: Path) -> Cluster:
         elif not wanted.exists():
             wanted.mkdir()
             wanted.chmod(0o711 if owner.is_other else 0o700)
-        for lock in LOCKS:
+        for lock in (TURN_LOCK, HOLDERS_LOCK, SERVER_LOCK):
             (home / lock).touch(mode=0o600)
         cluster = Cluster(home, find_binaries(), owner)
         if cluster.data.exists() and cluster.data.stat().st_uid != owner.uid:

@@ -74,13 +74,16 @@ def hold_cluster(data_dir: Path, tuning: Tuning | None = None) -> Generator[Clus
             with turn(cluster):
                 fcntl.flock(holders, fcntl.LOCK_SH)  # waits for a keeper that is stopping the server
                 _ensure_running(cluster, tuning or Tuning())
-            yield cluster
+            try:
+                yield cluster
+            finally:
+                with turn(cluster):
+                    if not _is_running(cluster):
+                        _log.error("database_crashed", path=str(cluster.log))
         finally:
             fcntl.flock(holders, fcntl.LOCK_UN)
             with turn(cluster):
-                if not _is_running(cluster):
-                    _log.error("database_crashed", path=str(cluster.log))
-                elif try_lock(holders):
+                if try_lock(holders):
                     _stop(cluster)
                 else:
                     fcntl.flock(
@@ -184,15 +187,15 @@ def _refuse_other_version(cluster: Cluster) -> None:
 
 
 def _forget_dead_server(cluster: Cluster) -> None:
-    """Removes a pid file left by a crash whose number another program has by now: Postgres would believe it."""
-    pid_file = cluster.data / "postmaster.pid"
-    try:
-        pid = int(pid_file.read_text().partition("\n")[0])
-        program = Path(f"/proc/{pid}/comm").read_text().strip()
-    except (OSError, ValueError):
-        return  # no such file or process (or no /proc to ask): Postgres judges it by itself
-    if program != "postgres":
-        pid_file.unlink()
+    """Removes what a crash left if its number is now a zombie's or another program's: Postgres would believe it."""
+    for pid_file in (cluster.data / "postmaster.pid", cluster.socket_dir / f".s.PGSQL.{PORT}.lock"):
+        try:
+            pid = int(pid_file.read_text().partition("\n")[0])
+            program = Path(f"/proc/{pid}/cmdline").read_bytes().partition(b"\0")[0]  # empty: dead, not yet reaped
+        except (OSError, ValueError):
+            continue  # no such file or process (or no /proc to ask): Postgres judges it by itself
+        if not program.endswith(b"postgres"):
+            pid_file.unlink()
 
 
 def _configure(cluster: Cluster, tuning: Tuning) -> None:

@@ -3,8 +3,17 @@
 from __future__ import annotations
 
 import unicodedata
+from itertools import groupby
 
-MARKS = "".join(chr(code) for code in range(0x300, 0x20000) if unicodedata.category(chr(code)).startswith("M"))
+
+def _marks() -> str:
+    """List all combining marks as ranges: a class of single characters would be searched one by one."""
+    codes = (code for code in range(0x300, 0x20000) if unicodedata.category(chr(code)).startswith("M"))
+    ranges = (list(group) for _, group in groupby(enumerate(codes), lambda pair: pair[1] - pair[0]))
+    return "".join(f"{chr(found[0][1])}-{chr(found[-1][1])}" for found in ranges)
+
+
+MARKS = _marks()
 """Combining marks of every script. `\\w` leaves them out, yet most words of India are torn without them."""
 
 HAN = "\u2e80-\u2fdf\u3005\u3007\u3021-\u3029\u3038-\u303b\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"

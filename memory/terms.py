@@ -48,7 +48,6 @@ _JOINERS = r".\-@/:\\#&=?%+~$"
 _RUN = re.compile(rf"[\w{MARKS}]+(?:[{_JOINERS}]{{1,3}}[\w{MARKS}]+)*(?:\+\+|#)?|[{PICTOGRAPHS}]")
 _ASCII_RUN = re.compile(rf"\w+(?:[{_JOINERS}]{{1,3}}\w+)*(?:\+\+|#)?", re.ASCII)
 _PART = re.compile(rf"[^_{_JOINERS}]+")
-_WHOLE_RUN = re.compile(rf"[^_{_JOINERS}].*[^_]|[^_{_JOINERS}]", re.DOTALL)
 _DENSE = re.compile(f"[{CJK}{UNSPACED}]")
 _SEGMENT = re.compile(f"(?P<cjk>[{CJK}]+)|(?P<unspaced>[{UNSPACED}]+)|(?P<spaced>[^{CJK}{UNSPACED}]+)")
 _HAN = re.compile(f"[{HAN}]")
@@ -265,7 +264,9 @@ def _run_tokens(run: str) -> list[_Token]:
             case "unspaced":
                 tokens += _unspaced_tokens(segment.group(), position, segment.start())
             case _:
-                tokens += _spaced_tokens(segment.group(), position, segment.start())
+                for inner in _RUN.finditer(segment.group()):
+                    tokens += _spaced_tokens(inner.group(), position, segment.start() + inner.start())
+                    position = tokens[-1].position if tokens else 0
     return tokens
 
 
@@ -274,10 +275,10 @@ def _spaced_tokens(run: str, position: int, start: int) -> list[_Token]:
     if not parts:
         return []
     tokens: list[_Token] = []
-    whole = _WHOLE_RUN.search(run)
-    if whole is not None and whole.group() != parts[0].group():
-        begin, end = start + whole.start(), start + whole.end()
-        tokens.append(_Token(position + 1, begin, end, Kind.WHOLE, _bound(_WHOLE + whole.group())))
+    whole = run.strip("_")
+    if whole != parts[0].group():
+        begin = start + run.index(whole)
+        tokens.append(_Token(position + 1, begin, begin + len(whole), Kind.WHOLE, _bound(_WHOLE + whole)))
     for part in parts:
         position += 1
         word = part.group()
@@ -319,7 +320,7 @@ def _root(word: str) -> str:
 
 def _root_forms(word: str) -> tuple[Form, ...]:
     root = _root(word)
-    if root == word and not word.isalpha():
+    if len(word) == 1 or (word.isascii() and not word.isalpha()):
         return ()
     # A text's word that is its own root is stored without one.
     return (Form(Match.ROOT, (_ROOT + root, root) if _root(root) == root else (_ROOT + root,)),)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from hashlib import sha256
 from itertools import count, takewhile
+from typing import Any
 
 import cbrrr
 
@@ -38,7 +39,7 @@ def _node(layer: int, items: list[tuple[bytes, bytes]], blocks: dict[bytes, byte
         else:
             gaps[-1].append((key, value))
     links = [_node(layer - 1, gap, blocks) if gap else None for gap in gaps]
-    entries: list[dict[str, object]] = []
+    entries: list[Any] = []
     previous = b""
     for (key, value), link in zip(own, links[1:], strict=True):
         shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(previous, key, strict=False)))

@@ -101,7 +101,7 @@ def parse_node(cid: Link, block: bytes, layer: int | None) -> Node:
         if not least <= sha256(key).digest() < beyond:
             raise Inconsistent(Fault.MALFORMED_TREE)
     leads_down = any(children)
-    if leads_down if layer == 0 else not (keys or leads_down):
+    if (leads_down and layer == 0) or not (keys or leads_down):
         raise Inconsistent(Fault.MALFORMED_TREE)
     return Node(layer, keys, values, children, cid)
 

@@ -199,13 +199,17 @@ async def test_the_command_says_what_went_wrong_and_ends_with_1(
     assert "FutureCursor" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("value", ["0", "-1", "many", "nan"])
-@pytest.mark.parametrize("option", ["--frames", "--seconds"])
-def test_a_limit_that_is_none_is_refused(option: str, value: str) -> None:
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [(option, value) for option in ("--frames", "--seconds") for value in ("0", "-1", "many", "nan", "inf")]
+    + [("--cursor", "-1"), ("--cursor", "1.5")],
+)
+def test_a_limit_that_is_none_is_refused(option: str, value: str, capsys: pytest.CaptureFixture[str]) -> None:
     parser = argparse.ArgumentParser()
     recorder.add_arguments(parser)
     with pytest.raises(SystemExit):
         parser.parse_args(["--relay", "x", "--out", "y", option, value])
+    assert f"{option}: it must be" in capsys.readouterr().err
 
 
 async def test_an_error_frame_is_kept_and_told(tmp_path: Path) -> None:

@@ -349,8 +349,8 @@ def test_closed_binaries_are_copied_and_the_data_stays(closed: Path, monkeypatch
     for _ in range(2):
         with hold_cluster(folder / "postgres", FAST) as cluster:
             assert ask(cluster, "select 1") == [1]
-    assert cluster.home == folder / "postgres"
-    assert cluster.binaries.is_relative_to(cluster.home)
+            assert cluster.home == folder / "postgres"
+            assert cluster.binaries.is_relative_to(cluster.home)
     assert stat.S_IMODE(closed.stat().st_mode) == 0o700
     shutil.rmtree(folder)
 

@@ -188,6 +188,8 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no device that is always full")
 def test_a_full_disk_is_told_as_such() -> None:
-    writer = RecordingWriter(Path("/dev/full"), overwrite=True)
-    with pytest.raises(Misconfigured, match="cannot be written: No space left"):
+    with (
+        pytest.raises(Misconfigured, match="cannot be written: No space left"),
+        RecordingWriter(Path("/dev/full"), overwrite=True) as writer,
+    ):
         writer.write(b"one")

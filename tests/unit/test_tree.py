@@ -21,8 +21,10 @@ VALUE, OTHER = block_cid(b"\x01"), block_cid(b"\x02")
 LOW, MIDDLE, HIGH = (key_of_layer(layer) for layer in (0, 1, 2))
 
 # Keys of many layers that share prefixes of many lengths.
-KEYS = [f"{name}/{number}".encode() for name in ("a", "com.example.thing", "com.example.other") for number in range(60)]
-KEYS += [key_of_layer(layer, prefix) for layer in (3, 4, 5) for prefix in ("b/", "com.example.thing/", "d/")]
+KEYS = [
+    *(f"{name}/{number}".encode() for name in ("a", "com.example.thing", "com.example.other") for number in range(60)),
+    *(key_of_layer(layer, prefix) for layer in (3, 4, 5) for prefix in ("b/", "com.example.thing/", "d/")),
+]
 
 entries = st.dictionaries(st.sampled_from(KEYS), st.sampled_from([VALUE, OTHER]), max_size=40)
 changes = st.lists(st.tuples(st.sampled_from(KEYS), st.sampled_from([VALUE, OTHER, None])), max_size=25)

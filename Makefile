@@ -1,0 +1,44 @@
+# Type `make` to see what there is. All of it works in a fresh clone: `setup` comes first by itself.
+
+PYTHON ?= python3
+BIN := .venv/bin
+LOCK_STAMP := .venv/.locked
+
+.PHONY: help setup demo test check bench soak lock
+
+help: ## show this
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(LOCK_STAMP) ## make .venv with exactly the locked packages (nothing to do while the lock is the same)
+
+$(LOCK_STAMP): requirements.lock
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "Python 3.11 or newer is needed, $(PYTHON) is older or missing: make setup PYTHON=/path/to/python3.11"; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' \
+		|| { echo "$(PYTHON) comes without venv: install it (Debian, Ubuntu: apt install python3-venv)"; exit 1; }
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@touch $@
+
+demo: setup ## replay a recorded firehose and serve it at http://127.0.0.1:8600 (or APPVIEW_PORT)
+	@$(BIN)/python -m deploy.demo
+
+test: setup ## run the tests
+	$(BIN)/python -m pytest -q
+
+check: setup ## what CI runs: format, lint, types, imports, then the tests
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	$(BIN)/basedpyright
+	$(BIN)/lint-imports
+	@$(MAKE) --no-print-directory test
+
+bench: setup ## run the benchmarks, or one: make bench ONLY=verify; the last line is its JSON
+	@$(BIN)/python -m benchmarks $(ONLY)
+
+soak: setup ## run the long versions of the property and crash tests
+	HYPOTHESIS_PROFILE=soak $(BIN)/python -m pytest -q -m "soak or not soak"
+
+lock: setup ## resolve requirements.lock anew from pyproject.toml
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
+		--extra embedded --extra dev --upgrade pyproject.toml -o requirements.lock

@@ -1,0 +1,42 @@
+"""Which memories a request is about, and as of when: the same for lists and for search."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Filters:
+    """What every answer's memories have in common. None stands for any; `""` among texts for an absent property.
+
+    `repos` are DIDs: () when authors were asked for of whom none is known. Times are aware; `…after` is inclusive and
+    `…before` exclusive. `as_of` None is now. `superseded`: memories that newer ones mask are wanted too.
+    """
+
+    repos: tuple[str, ...] | None = None
+    scopes: tuple[str, ...] | None = None
+    kinds: tuple[str, ...] | None = None
+    agents: tuple[str, ...] | None = None
+    clients: tuple[str, ...] | None = None
+    created_after: datetime | None = None
+    created_before: datetime | None = None
+    occurred_after: datetime | None = None
+    occurred_before: datetime | None = None
+    as_of: datetime | None = None
+    superseded: bool = False
+
+    def in_sql(self) -> dict[str, object]:
+        """The parameters by which the statements of `store/sql` apply all filters but `repos`."""
+        return {
+            "scopes": self.scopes,
+            "kinds": self.kinds,
+            "agents": self.agents,
+            "clients": self.clients,
+            "created_after": self.created_after,
+            "created_before": self.created_before,
+            "occurred_after": self.occurred_after,
+            "occurred_before": self.occurred_before,
+            "as_of": self.as_of,
+            "include_superseded": self.superseded,
+        }

@@ -1,0 +1,176 @@
+"""The XRPC edge: an ASGI application for every path under `/xrpc/`.
+
+It turns a request into a `Call`, and whatever happens into one JSON answer. Neither queries nor texts of failures get out of
+here: not into logs, not into error messages.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Final
+
+import orjson
+from starlette.types import Receive, Scope, Send
+
+from appview.access import ANYBODY
+from appview.call import Answer, Call, Resources
+from appview.lexicon import Method
+from appview.metrics import Metrics
+from appview.parameters import Parameters, decode_body, decode_query
+from appview.refusals import InvalidRequest, MethodNotAllowed, MethodNotImplemented, Refusal, RequestTooLarge, UrlTooLong
+from memory.errors import Unavailable
+from memory.telemetry import get_logger
+
+PREFIX: Final = "/xrpc/"
+HEALTH: Final = "_health"
+
+MAX_URL_BYTES: Final = 32_768
+MAX_BODY_BYTES: Final = 131_072
+ANSWER_TIMEOUT_S: Final = 20
+RETRY_AFTER_S: Final = 5
+
+_UNKNOWN: Final = "unknown"  # one label for all methods that do not exist
+
+_CORS: Final = (
+    (b"access-control-allow-origin", b"*"),
+    (b"access-control-expose-headers", b"RateLimit-Limit, RateLimit-Remaining, RateLimit-Reset, Retry-After"),
+)
+_PREFLIGHT: Final = (
+    (b"access-control-allow-methods", b"GET, HEAD, POST, OPTIONS"),
+    (b"access-control-allow-headers", b"Authorization, Content-Type, Atproto-Proxy, Atproto-Accept-Labelers"),
+    (b"access-control-max-age", b"86400"),
+)
+_JSON: Final = (
+    (b"content-type", b"application/json; charset=utf-8"),
+    (b"x-content-type-options", b"nosniff"),
+)
+
+Headers = tuple[tuple[bytes, bytes], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A method of a lexicon and what answers it; some take their parameters as a POSTed JSON object too."""
+
+    method: Method
+    answer: Answer
+    takes_post: bool = False
+
+    @property
+    def allowed(self) -> str:
+        """The HTTP methods that it answers, as in an `Allow` header."""
+        return "GET, HEAD, POST" if self.takes_post else "GET, HEAD"
+
+
+@dataclass(frozen=True, slots=True)
+class _Reply:
+    status: int
+    body: bytes
+    headers: Headers = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Xrpc:
+    """The ASGI application; `routes` by NSID."""
+
+    routes: Mapping[str, Route]
+    resources: Resources
+    metrics: Metrics
+    version: str
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one HTTP request."""
+        if scope["method"] == "OPTIONS":
+            await _send(send, _Reply(204, b"", _PREFLIGHT))
+            return
+        started = perf_counter()
+        name: str = scope["path"].removeprefix(PREFIX)
+        label = name if name in self.routes or name == HEALTH else _UNKNOWN
+        reply = await self._reply(name, label, scope, receive)
+        self.metrics.answers.labels(label, reply.status).inc()
+        self.metrics.seconds.labels(label).observe(perf_counter() - started)
+        await _send(send, reply)
+
+    async def _reply(self, name: str, label: str, scope: Scope, receive: Receive) -> _Reply:
+        try:
+            async with asyncio.timeout(ANSWER_TIMEOUT_S):
+                return _Reply(200, await self._answer(name, scope, receive), _JSON)
+        except MethodNotAllowed as refusal:
+            return _refuse(refusal, ((b"allow", refusal.allowed.encode()),))
+        except Refusal as refusal:
+            return _refuse(refusal)
+        except (Unavailable, TimeoutError):
+            get_logger().warning("answer_unavailable", path=label)
+            retry_after = (b"retry-after", str(RETRY_AFTER_S).encode())
+            return _error(503, "NotEnoughResources", "The index cannot answer at the moment; try again.", (retry_after,))
+        except Exception as failure:  # noqa: BLE001  the edge: one failed answer must not take others along
+            self.metrics.failures.labels(label).inc()
+            get_logger().error("answer_failed", path=label, exc_info=failure)
+            return _error(500, "InternalServerError", "Something went wrong here.")
+
+    async def _answer(self, name: str, scope: Scope, receive: Receive) -> bytes:
+        if len(scope.get("raw_path") or b"") + len(scope["query_string"]) > MAX_URL_BYTES:
+            raise UrlTooLong(f"A URL may have {MAX_URL_BYTES:,} bytes; searchRecords also takes POST.")
+        if name == HEALTH:
+            if scope["method"] not in ("GET", "HEAD"):
+                raise MethodNotAllowed("GET, HEAD")
+            return orjson.dumps({"version": self.version})
+        route = self.routes.get(name)
+        if route is None:
+            raise MethodNotImplemented
+        parameters = await _read_parameters(route, scope, receive)
+        return await route.answer(Call(name, ANYBODY, parameters, self.resources))
+
+
+async def _read_parameters(route: Route, scope: Scope, receive: Receive) -> Parameters:
+    match scope["method"]:
+        case "GET" | "HEAD":
+            return decode_query(route.method, scope["query_string"])
+        case "POST" if route.takes_post:
+            if scope["query_string"]:
+                raise InvalidRequest("A POST takes its parameters in the body only.")
+            if not _is_json(scope):
+                raise InvalidRequest("The body's Content-Type must be application/json.")
+            return decode_body(route.method, await _read_body(receive))
+        case _:
+            raise MethodNotAllowed(route.allowed)
+
+
+def _is_json(scope: Scope) -> bool:
+    for name, value in scope["headers"]:
+        if name == b"content-type":
+            media_type: bytes = value.partition(b";")[0]
+            return media_type.strip().lower() == b"application/json"
+    return False
+
+
+async def _read_body(receive: Receive) -> bytes:
+    body = bytearray()
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise InvalidRequest("The body ended early.")
+        body += message.get("body", b"")
+        if len(body) > MAX_BODY_BYTES:
+            raise RequestTooLarge(f"A body may have {MAX_BODY_BYTES:,} bytes.")
+        if not message.get("more_body", False):
+            return bytes(body)
+
+
+def _refuse(refusal: Refusal, headers: Headers = ()) -> _Reply:
+    return _error(refusal.status, refusal.error, refusal.message, headers)
+
+
+def _error(status: int, error: str, message: str, headers: Headers = ()) -> _Reply:
+    return _Reply(status, orjson.dumps({"error": error, "message": message}), _JSON + headers)
+
+
+async def _send(send: Send, reply: _Reply) -> None:
+    headers = [*_CORS, *reply.headers]
+    if reply.status != 204:  # which has no body to have a length
+        headers.append((b"content-length", str(len(reply.body)).encode()))
+    await send({"type": "http.response.start", "status": reply.status, "headers": headers})
+    await send({"type": "http.response.body", "body": reply.body})

@@ -1,0 +1,21 @@
+"""What the API counts. Labels are methods and statuses, never what was asked."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+
+
+class Metrics:
+    """The counters of one API process."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.answers = Counter(
+            "appview_answers_total", "Answers by method and HTTP status.", ("method", "status"), registry=self.registry
+        )
+        self.failures = Counter(
+            "appview_failures_total", "Answers that failed by a mistake of ours.", ("method",), registry=self.registry
+        )
+        self.seconds = Histogram(
+            "appview_answer_seconds", "How long answers took to make.", ("method",), registry=self.registry
+        )

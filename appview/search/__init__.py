@@ -1,0 +1,1 @@
+"""Search: what a query means, which memories answer it, in which order, and where in them."""

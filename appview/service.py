@@ -1,0 +1,141 @@
+"""Wires the API: settings, database and clock in, a running server out."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import signal
+import socket
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import asynccontextmanager, contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+import uvicorn
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from appview.call import Answer, Resources
+from appview.http import PREFIX, Route, Xrpc
+from appview.lexicon import Catalogue, load_catalogue
+from appview.metrics import Metrics
+from appview.page_cursor import PageCursors
+from appview.routes.history import get_history
+from appview.routes.records import get_record, list_records
+from appview.routes.search import search_records
+from appview.routes.stats import get_stats
+from appview.web.pages import build_pages
+from memory.database import Database, connect_database
+from memory.errors import Misconfigured
+from memory.queries import load_queries
+from memory.settings import Settings
+from memory.telemetry import get_logger
+
+VERSION: Final = "0.1.0"
+
+_CONNECTIONS: Final = 10
+_STOP_TIMEOUT_S: Final = 10
+_QUERIES: Final = load_queries(Path(__file__).parent / "store" / "sql" / "service.sql")
+_NAMESPACE: Final = "dev.bastienrobert.memory."
+_ANSWERS: Final[dict[str, Answer]] = {
+    "searchRecords": search_records,
+    "listRecords": list_records,
+    "getRecord": get_record,
+    "getHistory": get_history,
+    "getStats": get_stats,
+}
+_TAKE_POST: Final = frozenset({"searchRecords"})
+
+
+def utc_now() -> datetime:
+    """The clock of a live service."""
+    return datetime.now(UTC)
+
+
+async def serve(settings: Settings, *, host: str, port: int) -> None:
+    """Serve the API until a signal stops it; requests under way are finished first.
+
+    Raise Misconfigured if the address cannot be listened on, Unavailable if there is no database.
+    """
+    with bind(host, port) as listener:
+        async with open_app(settings, clock=utc_now) as app:
+            server = _Server(
+                uvicorn.Config(
+                    app,
+                    lifespan="off",
+                    # Queries stand in URLs: no access log. What uvicorn warns of goes the way of all logs.
+                    access_log=False,
+                    log_config=None,
+                    server_header=False,
+                    timeout_graceful_shutdown=_STOP_TIMEOUT_S,
+                )
+            )
+            for stop in (signal.SIGINT, signal.SIGTERM):
+                asyncio.get_running_loop().add_signal_handler(stop, server.handle_exit, stop, None)
+            get_logger().info("api_started", host=host, port=port)
+            await server.serve(sockets=[listener])
+            get_logger().info("api_stopped", host=host, port=port)
+
+
+class _Server(uvicorn.Server):
+    """A server that leaves signals to us: its own way raises them again before our resources are closed."""
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None]:
+        """Capture none."""
+        yield
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A listening socket; Misconfigured says what to do if there cannot be one."""
+    try:
+        return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=1024)
+    except OSError as failure:
+        match failure.errno:
+            case errno.EADDRINUSE:
+                fix = f"Port {port} is taken: stop what listens there, or choose another by --port or APPVIEW_PORT."
+                raise Misconfigured(fix, setting="APPVIEW_PORT") from None
+            case errno.EACCES:
+                fix = f"Port {port} needs privileges: choose one above 1023 by --port or APPVIEW_PORT."
+                raise Misconfigured(fix, setting="APPVIEW_PORT") from None
+            case _:
+                fix = f"Nothing can listen on {host}: give an address of this machine by --host or APPVIEW_HOST."
+                raise Misconfigured(fix, setting="APPVIEW_HOST") from None
+
+
+@asynccontextmanager
+async def open_app(settings: Settings, *, clock: Callable[[], datetime]) -> AsyncGenerator[ASGIApp]:
+    """The application, on the database of the settings."""
+    async with connect_database(settings.database, application_name="appview", connections=_CONNECTIONS) as database:
+        key = await load_page_cursor_key(database)
+        resources = Resources(database=database, page_cursors=PageCursors(key), clock=clock)
+        yield build_app(resources, url=settings.appview.public_url)
+
+
+async def load_page_cursor_key(database: Database) -> bytes:
+    """The key of page cursors that this index's processes share."""
+    async with database.connection() as conn:
+        key: str | None = await _QUERIES.page_cursor_key.fetchval(conn)
+    if key is None:
+        raise Misconfigured("The table settings has no page_cursor_key: the migrations put one there.")
+    return bytes.fromhex(key)
+
+
+def build_app(resources: Resources, *, url: str | None) -> ASGIApp:
+    """The application; `url` is where clients reach it, None if that is not known."""
+    catalogue = load_catalogue()
+    routes = routes_of(catalogue)
+    xrpc = Xrpc({route.method.nsid: route for route in routes}, resources, Metrics(), VERSION)
+    pages = build_pages(catalogue, routes, version=VERSION, url=url)
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        path: str = scope["path"]
+        await (xrpc if path.startswith(PREFIX) or path + "/" == PREFIX else pages)(scope, receive, send)
+
+    return app
+
+
+def routes_of(catalogue: Catalogue) -> list[Route]:
+    """What answers each method of the lexicons; KeyError if nothing does."""
+    names = {nsid: nsid.removeprefix(_NAMESPACE) for nsid in catalogue.methods}
+    return [Route(catalogue.methods[nsid], _ANSWERS[name], name in _TAKE_POST) for nsid, name in names.items()]

@@ -1,0 +1,66 @@
+-- name: observed_versions
+-- The states of one record that were seen, latest first. Whatever was overwritten or deleted shows nothing of its content.
+select
+    v.number, v.operation, v.observed_at,
+    state.is_current,
+    case when not state.is_current then coalesce(v.redacted_at, v.overwritten_at, v.observed_at) end as redacted_at,
+    case when state.is_current then v.cid end as cid,
+    case when state.is_current then v.scope end as scope,
+    case when state.is_current then v.content_bytes else 0 end as content_bytes,
+    case when state.is_current then v.content_sha256 else sha256('') end as content_sha256
+from memory_versions v
+join repos r on r.repo = v.repo and r.space = v.space and r.visible
+left join memories m on m.repo = v.repo and m.space = v.space and m.rkey = v.rkey
+cross join lateral (select coalesce(m.version = v.number, false) as is_current) state
+where v.repo = :repo::text and v.space = :space::text and v.rkey = :rkey::text
+    and (v.space = '' or v.space = any(:spaces::text[]))
+    and v.number < :before::int
+order by v.number desc
+limit :limit::int;
+
+-- name: replaced_memories
+-- What one memory masks, directly or through others, latest in effect first. The walk goes breadth first and stops at
+-- :max_walked, `walked` says how far it came.
+with recursive walk (rkey) as (
+    select :rkey::text collate "C"
+    union
+    select t.rkey
+    from walk w
+    join memory_edges e on e.repo = :repo::text and e.space = :space::text and e.rkey = w.rkey and not e.ignored
+    join memories t on t.repo = e.repo and t.space = e.space and t.rkey = e.target
+),
+reached as (
+    select w.rkey from walk w limit :max_walked::int
+)
+select m.rkey, m.effective_at, (select count(*) from reached) as walked
+from reached w
+join memories m on m.repo = :repo and m.space = :space and m.rkey = w.rkey
+join repos r on r.repo = m.repo and r.space = m.space and r.visible
+where m.rkey <> :rkey
+    and (m.space = '' or m.space = any(:spaces::text[]))
+    and (m.effective_at, m.rkey) < (:sort_at::timestamptz, :at_rkey::text)
+order by m.effective_at desc, m.rkey desc
+limit :limit::int;
+
+-- name: replacing_memories
+-- What masks one memory, directly or through others, earliest in effect first. Walks as `replaced_memories` does.
+with recursive walk (rkey) as (
+    select :rkey::text collate "C"
+    union
+    select s.rkey
+    from walk w
+    join memory_edges e on e.repo = :repo::text and e.space = :space::text and e.target = w.rkey and not e.ignored
+    join memories s on s.repo = e.repo and s.space = e.space and s.rkey = e.rkey
+),
+reached as (
+    select w.rkey from walk w limit :max_walked::int
+)
+select m.rkey, m.effective_at, (select count(*) from reached) as walked
+from reached w
+join memories m on m.repo = :repo and m.space = :space and m.rkey = w.rkey
+join repos r on r.repo = m.repo and r.space = m.space and r.visible
+where m.rkey <> :rkey
+    and (m.space = '' or m.space = any(:spaces::text[]))
+    and (m.effective_at, m.rkey) > (:sort_at::timestamptz, :at_rkey::text)
+order by m.effective_at, m.rkey
+limit :limit::int;

@@ -1,0 +1,261 @@
+// The page at `/`. Texts of others reach the document as text nodes only.
+"use strict";
+
+const XRPC = "/xrpc/dev.bastienrobert.memory.";
+const LIVE_DELAY_MS = 180;
+const PAGE_SIZE = 20;
+
+const find = (id) => document.getElementById(id);
+const form = find("search");
+const results = find("results");
+const status = find("status");
+const more = find("more");
+
+/** An element with properties, filled with texts and elements. */
+function make(name, properties = {}, ...children) {
+  const element = Object.assign(document.createElement(name), properties);
+  element.append(...children.filter((child) => child !== null));
+  return element;
+}
+
+/** The decoded answer of a method; an Error with its message if it refuses. */
+async function ask(method, parameters, signal) {
+  const query = new URLSearchParams();
+  for (const [name, value] of Object.entries(parameters)) query.append(name, value);
+  return read(await fetch(`${XRPC}${method}?${query}`, { signal }));
+}
+
+/** The same for a search, by POST, so that what people look for stays out of every log on the way. */
+async function search(parameters, signal) {
+  const body = { ...parameters };
+  for (const name of ["repo", "kind", "scope"]) if (name in body) body[name] = [body[name]];
+  const headers = { "Content-Type": "application/json" };
+  return read(await fetch(`${XRPC}searchRecords`, { method: "POST", headers, body: JSON.stringify(body), signal }));
+}
+
+async function read(response) {
+  const answer = await response.json();
+  if (!response.ok) throw new Error(answer.message);
+  return answer;
+}
+
+/** What the form asks for; empty fields are left out. */
+function asked() {
+  const fields = new FormData(form);
+  const parameters = {};
+  for (const name of ["q", "repo", "kind", "scope"]) {
+    const text = fields.get(name).trim();
+    if (text) parameters[name] = text;
+  }
+  if (fields.get("asOf")) parameters.asOf = `${fields.get("asOf").padEnd(19, ":00")}Z`;
+  if (fields.get("includeSuperseded")) parameters.includeSuperseded = true;
+  return parameters;
+}
+
+let running = new AbortController();
+
+/** Search, or list what is newest while no words are given, and show the first page. */
+async function run({ live = false } = {}) {
+  running.abort();
+  running = new AbortController();
+  const parameters = { ...asked(), limit: PAGE_SIZE };
+  if (parameters.q && live) parameters.prefix = true;
+  history.replaceState(null, "", `#${new URLSearchParams(asked())}`);
+  await page(parameters, running.signal, true);
+}
+
+async function page(parameters, signal, first) {
+  const searching = "q" in parameters;
+  try {
+    const answer = await (searching ? search(parameters, signal) : ask("listRecords", parameters, signal));
+    if (first) results.replaceChildren();
+    results.append(...answer.records.map(card));
+    describe(answer, searching);
+    more.hidden = !answer.cursor;
+    more.onclick = () => page({ ...parameters, cursor: answer.cursor }, running.signal, false);
+  } catch (error) {
+    if (error.name === "AbortError") return;
+    results.replaceChildren();
+    more.hidden = true;
+    status.textContent = error.message;
+  }
+}
+
+function describe(answer, searching) {
+  const parts = [];
+  if (!results.childElementCount) parts.push(searching ? "No memory matches." : "No memory yet.");
+  else if (!searching) parts.push("The newest memories.");
+  if (answer.asOf) parts.push(`As of ${moment(answer.asOf)}, with today’s values.`);
+  if (answer.suppressed) {
+    const count = answer.suppressedCapped ? `More than ${answer.suppressed}` : answer.suppressed;
+    parts.push(`${count} better ${answer.suppressed === 1 ? "match was" : "matches were"} left out as replaced.`);
+  }
+  status.textContent = parts.join(" ");
+}
+
+function card(record) {
+  const { value } = record;
+  const item = make("li", { className: record.superseded ? "memory superseded" : "memory", tabIndex: 0 });
+  const about = make("p", { className: "about" },
+    make("strong", { title: record.repo }, record.handle ?? record.repo),
+    fact(value.kind), fact(value.scope), fact(moment(value.createdAt)),
+    record.score === undefined ? null : make("span", { title: "score, of 1000" }, `score ${record.score}`),
+    record.superseded ? make("span", { className: "note" }, "replaced") : null,
+    record.duplicates ? make("span", {}, `and ${record.duplicates.length} of the same content`) : null,
+  );
+  about.append(toggle("record", item, async () => record));
+  if (record.superseded || record.supersedes.length || record.version > 1) {
+    about.append(toggle("history", item, () => ask("getHistory", { uri: record.uri })));
+  }
+  item.append(marked(value.content, record.highlights ?? []), about);
+  return item;
+}
+
+function fact(text) {
+  return typeof text === "string" && text ? make("span", {}, text) : null;
+}
+
+/** The content with its highlights, which count bytes of UTF-8. */
+function marked(content, highlights) {
+  const bytes = new TextEncoder().encode(content);
+  const text = (start, end) => new TextDecoder().decode(bytes.subarray(start, end));
+  const element = make("p", { className: "content", dir: "auto" });
+  let end = 0;
+  for (const slice of highlights) {
+    element.append(text(end, slice.byteStart), make("mark", {}, text(slice.byteStart, slice.byteEnd)));
+    end = slice.byteEnd;
+  }
+  element.append(text(end, bytes.length));
+  return element;
+}
+
+/** A button that shows and hides some JSON below a card. */
+function toggle(label, item, load) {
+  const button = make("button", { type: "button", className: "link" }, label);
+  let shown = null;
+  button.setAttribute("aria-expanded", "false");
+  button.onclick = async () => {
+    if (shown) {
+      shown.remove();
+      shown = null;
+    } else {
+      shown = make("pre");
+      item.append(shown);
+      try {
+        shown.textContent = JSON.stringify(await load(), null, 2);
+      } catch (error) {
+        shown.textContent = error.message;
+      }
+    }
+    button.setAttribute("aria-expanded", String(shown !== null));
+  };
+  return button;
+}
+
+function moment(text) {
+  const date = new Date(text);
+  return Number.isNaN(date.getTime()) ? String(text) : date.toISOString().slice(0, 16).replace("T", " ");
+}
+
+async function showCounts() {
+  const stats = await ask("getStats", {});
+  find("count-records").textContent = stats.records.toLocaleString();
+  find("count-superseded").textContent = stats.superseded.toLocaleString();
+  find("count-repos").textContent = stats.repos.toLocaleString();
+  find("indexed-through").textContent = stats.indexedThrough ? moment(stats.indexedThrough) : "—";
+  find("counts").hidden = false;
+  for (const name of ["kinds", "scopes"]) {
+    const values = stats[name].values.filter(({ value }) => value);
+    find(name).replaceChildren(...values.map(({ value }) => make("option", { value })));
+  }
+}
+
+/** The longest words of a text, as a query that finds it. */
+function telling(content, count) {
+  const words = content.match(/[\p{L}\p{N}]{4,}/gu) ?? [content.slice(0, 20)];
+  return [...new Set(words)].sort((a, b) => b.length - a.length).slice(0, count).join(" ");
+}
+
+/** Questions that the index has answers to: a few people, a replaced fact, and the time before it was. */
+async function showExamples() {
+  const { records } = await ask("listRecords", { includeSuperseded: true, limit: 100 });
+  const examples = [];
+  const people = new Map();
+  for (const record of records) {
+    if (record.handle && !record.superseded && !people.has(record.handle)) people.set(record.handle, record);
+  }
+  for (const [handle, record] of [...people].slice(0, 4)) {
+    const q = telling(record.value.content, 1);
+    examples.push([`${q} · ${handle}`, { q, repo: handle }]);
+  }
+  const replaced = records.find((record) => record.superseded);
+  if (replaced) {
+    const q = telling(replaced.value.content, 3);
+    const repo = replaced.handle ?? replaced.repo;
+    const newer = records.find((record) => record.uri === replaced.supersededBy[0]);
+    examples.push([`What replaced “${telling(replaced.value.content, 2)}”?`, { q, repo, includeSuperseded: true }]);
+    if (newer) {
+      const before = new Date(Date.parse(newer.value.createdAt) - 1000);
+      if (before >= new Date(replaced.value.createdAt)) {
+        examples.push([`… as of ${moment(before)}`, { q, repo, asOf: before.toISOString().slice(0, 19) }]);
+      }
+    }
+  }
+  const chips = examples.map(([label, fields]) => {
+    const chip = make("button", { type: "button", className: "chip" }, label);
+    chip.onclick = () => {
+      fill(fields);
+      run();
+    };
+    return chip;
+  });
+  find("examples").replaceChildren(...chips);
+  find("examples").hidden = chips.length === 0;
+}
+
+function fill(fields) {
+  form.reset();
+  for (const [name, value] of Object.entries(fields)) {
+    const field = form.elements.namedItem(name);
+    if (!field) continue;
+    if (field.type === "checkbox") field.checked = String(value) === "true";
+    else field.value = name === "asOf" ? String(value).slice(0, 19) : value;
+  }
+  find("filters").open = Object.keys(fields).some((name) => name !== "q");
+}
+
+form.addEventListener("submit", (event) => {
+  event.preventDefault();
+  run();
+});
+
+let typing;
+form.addEventListener("input", () => {
+  clearTimeout(typing);
+  typing = setTimeout(() => run({ live: true }), LIVE_DELAY_MS);
+});
+
+document.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey) return;
+  const inField = event.target instanceof HTMLInputElement;
+  if (event.key === "/" && !inField) {
+    find("q").focus();
+    find("q").select();
+  } else if (event.key === "Escape" && event.target === find("q")) {
+    fill({});
+    run();
+  } else if ((event.key === "ArrowDown" || event.key === "ArrowUp") && (!inField || event.target === find("q"))) {
+    const cards = [...results.children];
+    const here = cards.indexOf(document.activeElement?.closest("#results > li"));
+    const next = cards[here + (event.key === "ArrowDown" ? 1 : -1)];
+    (next ?? (event.key === "ArrowUp" ? find("q") : null))?.focus();
+  } else {
+    return;
+  }
+  event.preventDefault();
+});
+
+fill(Object.fromEntries(new URLSearchParams(location.hash.slice(1))));
+run();
+showCounts().catch((error) => { status.textContent = error.message; });
+showExamples().catch(() => { find("examples").hidden = true; });

@@ -1,0 +1,54 @@
+"""Serves the web page, the documents and their assets, all from here and with nothing from elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+import orjson
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route as PathRoute
+
+from appview.http import Route
+from appview.lexicon import Catalogue
+from appview.openapi import openapi_document
+from appview.web.docs import docs_page
+
+_FOLDER: Final = Path(__file__).parent
+
+# Nothing from elsewhere, no inline script or style: a text that became markup by a mistake could still do nothing.
+_SECURITY: Final = {
+    "content-security-policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:;"
+        " base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+}
+
+
+def build_pages(catalogue: Catalogue, routes: Iterable[Route], *, version: str, url: str | None) -> Starlette:
+    """The application for all paths outside `/xrpc/`."""
+    described = list(routes)
+    document = orjson.dumps(openapi_document(catalogue, described, version=version, url=url))
+    return Starlette(
+        routes=[
+            _serve("/", (_FOLDER / "page.html").read_bytes(), "text/html; charset=utf-8"),
+            _serve("/page.css", (_FOLDER / "page.css").read_bytes(), "text/css; charset=utf-8"),
+            _serve("/page.js", (_FOLDER / "page.js").read_bytes(), "text/javascript; charset=utf-8"),
+            _serve("/docs", docs_page(catalogue, described).encode(), "text/html; charset=utf-8"),
+            _serve("/openapi.json", document, "application/json", {"access-control-allow-origin": "*"}),
+        ]
+    )
+
+
+def _serve(path: str, body: bytes, content_type: str, headers: dict[str, str] | None = None) -> PathRoute:
+    response_headers = _SECURITY | {"content-type": content_type, "cache-control": "no-cache"} | (headers or {})
+
+    async def answer(_request: Request) -> Response:
+        return Response(body, headers=response_headers)
+
+    return PathRoute(path, answer)

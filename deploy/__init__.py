@@ -1,0 +1,1 @@
+"""Ways to run it: the demo, and how its recording is made."""

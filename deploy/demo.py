@@ -1,0 +1,156 @@
+"""`make demo`: a recorded firehose through the whole path, served, asked, and left running to be asked more.
+
+Needs no network and no settings but APPVIEW_PORT. The database is an embedded one in `.data/demo`, made anew each time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import Awaitable, Mapping
+from pathlib import Path
+from time import perf_counter
+from typing import Any, Final
+from urllib.error import URLError
+from urllib.parse import urlencode
+from urllib.request import urlopen
+
+from appview.service import bind, serve
+from indexer.arrivals import Source, SourceKind
+from indexer.report import ReplayReport
+from indexer.service import replay
+from memory.embedded import clear_cluster, hold_cluster
+from memory.errors import MemoryAppviewError
+from memory.identifiers import COLLECTION, normalise_source
+from memory.settings import Settings, load
+from memory.telemetry import set_up_logging
+
+ROOT: Final = Path(__file__).parents[1]
+RECORDING: Final = ROOT / "tests" / "recordings" / "demo"
+DATA_DIR: Final = ROOT / ".data" / "demo"
+RECORDED_PDS: Final = "localhost:2583"
+HOST: Final = "127.0.0.1"
+NAMESPACE: Final = "dev.bastienrobert.memory"
+QUESTION: Final = "where does Mara live"
+PAST: Final = "2026-06-15T00:00:00Z"
+START_TIMEOUT_S: Final = 30
+
+Json = Any
+"""What the API answers; read here as a stranger's script would read it."""
+
+
+def main() -> int:
+    """Runs the demo until Ctrl-C. 0: stopped; 2: something has to be mended first, and it says what."""
+    set_up_logging(open(os.devnull, "w"))  # noqa: SIM115, PTH123  open until the end: the demo tells its own story
+    try:
+        asyncio.run(demonstrate(_settings(os.environ)))
+    except MemoryAppviewError as error:
+        print(f"error: {error.message}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        pass
+    return 0
+
+
+def _settings(environ: Mapping[str, str]) -> Settings:
+    """Those of the API's port, and this demo's own database."""
+    port = {"APPVIEW_PORT": environ["APPVIEW_PORT"]} if "APPVIEW_PORT" in environ else {}
+    return load({**port, "APPVIEW_HOST": HOST, "DATABASE_DATA_DIR": str(DATA_DIR)})
+
+
+async def demonstrate(settings: Settings) -> None:
+    """Fills an index, serves it, asks it four things, and goes on serving."""
+    port = settings.appview.port
+    bind(HOST, port).close()  # a taken port is better known now than after the replay
+    DATA_DIR.parent.mkdir(exist_ok=True)
+    step("Starting an embedded Postgres in .data/demo")
+    clear_cluster(DATA_DIR)
+    with hold_cluster(DATA_DIR):
+        step("Replaying a recorded firehose: eight people, nine months of memories")
+        report = await replay(
+            settings,
+            [RECORDING / "firehose.bin"],
+            Source(normalise_source(RECORDED_PDS), SourceKind.PDS),
+            RECORDING / "identities.jsonl",
+            use_cursor=True,
+        )
+        tell_report(report)
+        async with asyncio.TaskGroup() as tasks:
+            server = tasks.create_task(serve(settings, host=HOST, port=port))
+            await ask(f"http://{HOST}:{port}")
+            print(f"\nServing at http://{HOST}:{port}/ (Ctrl-C stops it)", flush=True)
+            await server
+
+
+def step(text: str) -> None:
+    print(f"• {text}", flush=True)
+
+
+def tell_report(report: ReplayReport) -> None:
+    held = report.memories
+    print(
+        f"  {report.frames} frames, {report.commits_verified} commits verified in {report.seconds:.1f} s: "
+        f"{held.current} memories current, {held.masked} masked by newer ones, {held.invalid} invalid",
+        flush=True,
+    )
+
+
+async def ask(base: str) -> None:
+    """One search, one replaced fact, one look back, one “why not”, each with the line that repeats it."""
+    names: dict[str, str] = json.loads((RECORDING / "names.json").read_text("utf-8"))
+    await until_healthy(base)
+    search = {"q": QUESTION, "repo": "mara.test", "limit": "1"}
+    found = await show(base, "A search", "searchRecords", search)
+    tell_record(found["records"][0])
+
+    replaced = await show(base, "A replaced fact is masked, and says by what", "getRecord", {"uri": names["mara/lisbon"]})
+    tell_record(replaced)
+    print(f"    superseded by {replaced['supersededBy'][0]}")
+
+    past = await show(base, "The same search, as of June", "searchRecords", {**search, "asOf": PAST})
+    tell_record(past["records"][0])
+
+    why = {"q": QUESTION, "repo": "mara.test", "explainUri": names["mara/porto"], "limit": "1"}
+    explained = await show(base, "Why was an older memory not recalled?", "searchRecords", why)
+    print(f"    {json.dumps(explained['explanation'], ensure_ascii=False)}", flush=True)
+
+
+async def until_healthy(base: str) -> None:
+    deadline = perf_counter() + START_TIMEOUT_S
+    while True:
+        try:
+            await get(f"{base}/xrpc/_health")
+            return
+        except (URLError, ConnectionError):
+            if perf_counter() > deadline:
+                raise
+            await asyncio.sleep(0.05)
+
+
+async def show(base: str, title: str, method: str, parameters: Mapping[str, str]) -> Json:
+    """Asks, and prints the line that asks it again."""
+    url = f"{base}/xrpc/{NAMESPACE}.{method}?{urlencode(parameters)}"
+    print(f"\n{title}\n    curl '{url}'", flush=True)
+    return await get(url)
+
+
+def get(url: str) -> Awaitable[Json]:
+    """The JSON at a URL of the API that was just started."""
+
+    def fetch() -> Json:
+        with urlopen(url, timeout=START_TIMEOUT_S) as answer:  # noqa: S310  our own, on loopback
+            return json.load(answer)
+
+    return asyncio.to_thread(fetch)
+
+
+def tell_record(record: Json) -> None:
+    value = record["value"]
+    assert value["$type"] == COLLECTION
+    print(f"    “{value['content']}”  ({record.get('handle', record['repo'])}, {value['createdAt'][:10]})", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""How the recording that the demo replays was made, and is made again."""

@@ -1,0 +1,108 @@
+"""Asks the API in-process, and holds every answer against its lexicon."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import httpx
+from starlette.types import ASGIApp
+
+from appview.call import Resources
+from appview.http import PREFIX
+from appview.lexicon import load_catalogue, problems
+from appview.page_cursor import PageCursors
+from appview.service import build_app
+from memory.database import Database
+from tests.memory_rows import day
+
+NAMESPACE = "dev.bastienrobert.memory."
+CATALOGUE = load_catalogue()
+
+Asked = str | int | bool | Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """An error answer."""
+
+    status: int
+    error: str
+    message: str
+
+
+class Api:
+    """The API on a database, with a clock that stands still."""
+
+    def __init__(self, database: Database, *, now: datetime = day(365), key: bytes = b"k" * 32) -> None:
+        resources = Resources(database=database, page_cursors=PageCursors(key), clock=lambda: now)
+        self.app: ASGIApp = build_app(resources, url=None)
+
+    async def send(self, verb: str, path: str, **more: Any) -> httpx.Response:
+        """One raw request."""
+        transport = httpx.ASGITransport(app=self.app, raise_app_exceptions=True)
+        async with httpx.AsyncClient(transport=transport, base_url="http://api.test") as client:
+            return await client.request(verb, path, **more)
+
+    async def get(self, method: str, **asked: Asked) -> dict[str, Any]:
+        """The answer of a method, which must be one of its lexicon."""
+        response = await self.send("GET", PREFIX + NAMESPACE + method, params=in_query(asked))
+        assert response.status_code == 200, response.text
+        return checked(method, response)
+
+    async def post(self, method: str, **asked: Any) -> dict[str, Any]:
+        """The same by POST."""
+        response = await self.send("POST", PREFIX + NAMESPACE + method, json=asked)
+        assert response.status_code == 200, response.text
+        return checked(method, response)
+
+    async def refuse(self, method: str, **asked: Asked) -> Refused:
+        """The error that a method answers."""
+        return refused(await self.send("GET", PREFIX + NAMESPACE + method, params=in_query(asked)))
+
+    async def pages(self, method: str, **asked: Asked) -> AsyncIterator[dict[str, Any]]:
+        """All pages of a method."""
+        cursor: dict[str, str] = {}
+        while True:
+            answer = await self.get(method, **asked, **cursor)
+            yield answer
+            if "cursor" not in answer:
+                return
+            cursor = {"cursor": answer["cursor"]}
+
+    async def contents(self, method: str, **asked: Asked) -> list[str]:
+        """The contents of the records on all pages, in order."""
+        return [
+            record["value"]["content"] async for page in self.pages(method, **asked) for record in page["records"]
+        ]
+
+
+def in_query(asked: dict[str, Asked]) -> list[tuple[str, str]]:
+    """Parameters as a URL has them."""
+    pairs: list[tuple[str, str]] = []
+    for name, value in asked.items():
+        match value:
+            case bool():
+                pairs.append((name, str(value).lower()))
+            case str() | int():
+                pairs.append((name, str(value)))
+            case _:
+                pairs += [(name, item) for item in value]
+    return pairs
+
+
+def checked(method: str, response: httpx.Response) -> dict[str, Any]:
+    """The decoded answer; AssertionError names what its lexicon does not allow."""
+    answer = response.json()
+    found = list(problems(CATALOGUE, CATALOGUE.methods[NAMESPACE + method].output, answer))
+    assert not found, found
+    return answer
+
+
+def refused(response: httpx.Response) -> Refused:
+    """The decoded error answer."""
+    body = response.json()
+    assert sorted(body) == ["error", "message"], body
+    return Refused(response.status_code, body["error"], body["message"])
