@@ -80,7 +80,7 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     record.add_arguments(recorder)
-    recorder.set_defaults(command=record.run)
+    recorder.set_defaults(command=_record)
 
     status = commands.add_parser("status", help="say how the index is", description="Says how the index is.")
     status.add_argument("--json", action="store_true", help="for machines")
@@ -101,6 +101,10 @@ async def _replay(options: argparse.Namespace) -> int:
         print(file=sys.stderr)
     print(report.to_json())
     return 0
+
+
+async def _record(options: argparse.Namespace) -> int:
+    return await record.run(options, load(os.environ).indexer.plc_url)
 
 
 async def _status(options: argparse.Namespace) -> int:

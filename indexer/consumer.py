@@ -40,6 +40,7 @@ from indexer.frames import (
 from indexer.interpret import interpret_commit
 from indexer.verify.commit import verify_commit
 from indexer.verify.sync import read_sync, verify_sync
+from memory.datetimes import clip_to_utc
 from memory.errors import Rejected
 from memory.identity import Identity, IdentitySource
 from memory.signatures import PublicKey, parse_did_key
@@ -57,7 +58,7 @@ def frame_clock(start: datetime) -> Clock:
 
     def read(claimed: datetime | None) -> datetime:
         nonlocal last
-        last = claimed or last
+        last = clip_to_utc(claimed) if claimed else last
         return last
 
     return read
@@ -91,28 +92,32 @@ class Consumer:
         try:
             event = decode_frame(frame)
         except BrokenFrame as broken:
-            place = Place(source, self._seqs.get(source.url, 0), self._clock(None))
-            return [FrameBroken(place, frame, broken.reason)], None
+            return [FrameBroken(self._between(source), frame, broken.reason)], None
         match event:
             case IgnoredFrame():
                 return self._ignored(source, event)
             case InfoEvent() | ErrorEvent():
-                place = Place(source, self._seqs.get(source.url, 0), self._clock(None))
-                return [FrameIgnored(place, "info" if isinstance(event, InfoEvent) else "error")], None
+                reason = "info" if isinstance(event, InfoEvent) else "error"
+                return [FrameIgnored(self._between(source), reason)], None
             case _:
                 pass
         if event.seq <= self._cursors.get(source.url, 0):
             return [], None
         self._seqs[source.url] = event.seq
         place = Place(source, event.seq, self._clock(event.time))
-        return self._arrivals(place, event, frame), Position(event.seq, event.time)
+        return self._arrivals(place, event, frame), Position(event.seq, clip_to_utc(event.time))
 
     def _ignored(self, source: Source, event: IgnoredFrame) -> tuple[list[Arrival], Position | None]:
-        seq = event.seq if event.seq is not None else self._seqs.get(source.url, 0)
-        if event.seq is not None and event.seq <= self._cursors.get(source.url, 0):
+        if event.seq is None:
+            return [FrameIgnored(self._between(source), event.reason)], None
+        if event.seq <= self._cursors.get(source.url, 0):
             return [], None
-        place = Place(source, seq, self._clock(None))
-        return [FrameIgnored(place, event.reason)], Position(event.seq, None) if event.seq is not None else None
+        self._seqs[source.url] = event.seq
+        return [FrameIgnored(self._between(source), event.reason)], Position(event.seq, None)
+
+    def _between(self, source: Source) -> Place:
+        """The place of what has no seq or time of its own: behind the last frame that has."""
+        return Place(source, self._seqs.get(source.url, 0), self._clock(None))
 
     def _arrivals(
         self, place: Place, event: CommitEvent | SyncEvent | IdentityEvent | AccountEvent, frame: bytes
@@ -125,19 +130,19 @@ class Consumer:
             return [IdentityResolved(place, identity)] if identity else []
         if _is_hosted_elsewhere(place.source, identity):
             return [FrameIgnored(place, "wrong_host")]
+        if isinstance(event, AccountEvent):
+            return [AccountChanged(place, event.did, event.active, event.status)]
+        if identity is not None and identity.tombstoned:
+            return [FrameIgnored(place, "tombstoned")]
         match event:
             case CommitEvent():
                 return self._commit(place, event, frame, identity)
             case SyncEvent():
                 return self._sync(place, event, identity)
-            case AccountEvent():
-                return [AccountChanged(place, event.did, event.active, event.status)]
             case _:
                 assert_never(event)
 
     def _commit(self, place: Place, event: CommitEvent, frame: bytes, identity: Identity | None) -> list[Arrival]:
-        if identity is not None and identity.tombstoned:
-            return [FrameIgnored(place, "tombstoned")]
         if identity is None or identity.signing_key is None:
             return [CommitParked(place, event.did, event.rev, frame, "key_unknown")]
         try:

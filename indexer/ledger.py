@@ -29,6 +29,8 @@ from indexer.arrivals import (
 from indexer.record_state import NOTHING_HELD, HeldRecord, RecordState
 from indexer.repo_state import RepoKey, RepoRow, RepoState, SourceStatus, visibility
 from indexer.verify.admission import Accept, Desynchronize, Drop, Held, admit
+from indexer.verify.commit import MAX_REV_LEAD
+from memory.identifiers import is_tid, tid_time
 from memory.identity import Identity
 from memory.space import PUBLIC
 
@@ -80,7 +82,8 @@ class Ledger:
     held: Mapping[RecordKey, HeldRecord]
     statuses: dict[str, dict[str, SourceStatus]]  # repo → source → its word
     identities: dict[str, Identity]  # as cached, then as this batch leaves them
-    quota_edges: Mapping[RepoKey, str]  # where a quota keeps records out: the greatest rkey that is held
+    quota_edges: dict[RepoKey, str]  # where a quota keeps records out: the greatest rkey that is held
+    freed: Counter[RepoKey] = field(default_factory=Counter[RepoKey])  # records that were kept out, deleted or updated
     records: dict[RecordKey, RecordState] = field(default_factory=dict[RecordKey, RecordState])
     purged: set[RepoKey] = field(default_factory=set[RepoKey])
     requests: dict[tuple[RepoKey, RequestKind], Request] = field(
@@ -105,9 +108,7 @@ class Ledger:
             case CommitRefused():
                 self._refused(arrival.place, arrival.repo, arrival.reason)
             case CommitParked():
-                self.parked.append(arrival)
-                self._count(arrival.place, arrival.reason, Effect.PARKED)
-                self._request((arrival.repo, PUBLIC), RequestKind.IDENTITY, arrival.reason, arrival.place.seen_at)
+                self._parked(arrival)
             case SyncArrived():
                 self._sync(arrival)
             case AccountChanged():
@@ -141,15 +142,13 @@ class Ledger:
         if isinstance(judgement, Drop):
             self._count(place, "already_applied", Effect.ALREADY_APPLIED)
         elif not row.visible:
-            self._count(place, "account_inactive", Effect.IGNORED)
-            self._desynchronize(row, "account_inactive", place)
-            self._request(key, RequestKind.REPO_STATUS, "commit_while_inactive", place.seen_at)
+            self._inactive(row, place)
+        elif row.state in (RepoState.DESYNCHRONIZED, RepoState.RESYNCING, RepoState.ERROR):
+            # The fetch that this state waits for brings what this commit would; the first reason is the one to know.
+            self._count(place, "awaiting_resync", Effect.IGNORED)
         elif isinstance(judgement, Desynchronize):
             self._count(place, judgement.reason, Effect.DESYNCHRONIZED)
             self._desynchronize(row, judgement.reason, place)
-        elif row.state in (RepoState.DESYNCHRONIZED, RepoState.RESYNCING, RepoState.ERROR):
-            # The fetch that this state waits for brings what this commit would.
-            self._count(place, "awaiting_resync", Effect.IGNORED)
         else:
             self._apply(arrival, row, judgement)
 
@@ -163,17 +162,13 @@ class Ledger:
             row.enter(RepoState.PENDING, "first_seen_in_the_middle", at)
             self._request(row.key, RequestKind.FETCH, "first_seen_in_the_middle", at)
         self._count(arrival.place, "accepted", Effect.ACCEPTED)
-        boundary = self.quota_edges.get(row.key)
+        edge = self.quota_edges.get(row.key)
         for op in arrival.ops:
             state = self._record((row.repo, row.space, op.rkey))
+            if edge is not None and op.rkey > edge and not op.created and not state.present:
+                self.freed[row.key] += 1
             if op.entry is None:
-                if not state.present and boundary is not None:
-                    row.count(over_quota=-1)
                 state.delete(at)
-            elif not state.present and boundary is not None and op.rkey > boundary:
-                # The smallest rkeys count, so that the order of arrival decides nothing.
-                if op.created:
-                    row.count(over_quota=1)
             else:
                 state.put(op.entry, commit.rev, at)
 
@@ -195,17 +190,23 @@ class Ledger:
             self._count(arrival.place, "already_applied", Effect.ALREADY_APPLIED)
         elif arrival.data_cid is not None and arrival.data_cid == row.data_cid:
             self._count(arrival.place, "already_applied", Effect.ALREADY_APPLIED)
-            if arrival.refusal is None and arrival.commit_cid is not None:
+            if arrival.refusal is None and arrival.commit_cid is not None and not _is_ahead(arrival.rev, at):
                 # The same contents signed anew: the next commit's `since` will name this rev.
                 row.applied(rev=arrival.rev, commit_cid=arrival.commit_cid, data_cid=arrival.data_cid, at=at)
         elif arrival.refusal is not None:
             self._refused(arrival.place, arrival.repo, arrival.refusal)
         elif not row.visible:
-            self._count(arrival.place, "account_inactive", Effect.IGNORED)
-            self._desynchronize(row, "account_inactive", arrival.place)
+            self._inactive(row, arrival.place)
         else:
             self._count(arrival.place, "sync", Effect.DESYNCHRONIZED)
             self._desynchronize(row, "sync", arrival.place)
+
+    def _parked(self, arrival: CommitParked) -> None:
+        row = self.rows.get((arrival.repo, PUBLIC))
+        if row is not None and row.rev is not None and arrival.rev <= row.rev:
+            self._count(arrival.place, "already_applied", Effect.ALREADY_APPLIED)
+        else:
+            self.parked.append(arrival)
 
     def _refused(self, place: Place, repo: str, reason: str) -> None:
         self._count(place, reason, Effect.UNATTRIBUTABLE)
@@ -213,6 +214,13 @@ class Ledger:
             self._request(
                 (repo, PUBLIC), RequestKind.LATEST_COMMIT, reason, place.seen_at, interval=LATEST_COMMIT_INTERVAL
             )
+
+    def _inactive(self, row: RepoRow, place: Place) -> None:
+        """A signed sign of life from an account that is not to be served: the status may be out of date."""
+        self._count(place, "account_inactive", Effect.IGNORED)
+        self._request(row.key, RequestKind.REPO_STATUS, "live_while_inactive", place.seen_at)
+        if not row.purged:  # else it is fetched whole when it comes back
+            self._desynchronize(row, "account_inactive", place)
 
     def _desynchronize(self, row: RepoRow, reason: str, place: Place) -> None:
         row.enter(RepoState.DESYNCHRONIZED, reason, place.seen_at)
@@ -255,7 +263,7 @@ class Ledger:
         was_visible = row.visible
         words = self.statuses.get(key[0], {}).values()
         row.show(*visibility(words, identity.host if identity else None, bool(identity and identity.tombstoned)), at)
-        if row.visible and not was_visible and row.rev is not None and row.data_cid is None:
+        if row.visible and not was_visible and row.purged:
             row.enter(RepoState.PENDING, "account_came_back", at)
             self._request(key, RequestKind.FETCH, "account_came_back", at)
 
@@ -264,10 +272,22 @@ class Ledger:
         self.purged.add(row.key)
         for key in [key for key in self.records if key[:2] == row.key]:
             del self.records[key]
+        self.parked = [commit for commit in self.parked if commit.repo != row.repo]
+        self.quota_edges.pop(row.key, None)
+        del self.freed[row.key]
         row.emptied(at)
         # Nothing of it is wanted any more.
         self.requests = {key: request for key, request in self.requests.items() if key[0] != row.key}
         self.answered += [(row.key, kind) for kind in RequestKind]
+
+    def park(self, commit: CommitParked) -> None:
+        """A commit for which there is room."""
+        self._count(commit.place, commit.reason, Effect.PARKED)
+        self._request((commit.repo, PUBLIC), RequestKind.IDENTITY, commit.reason, commit.place.seen_at)
+
+    def parked_before(self, commit: CommitParked) -> None:
+        """A commit that waits already: met again in a replay."""
+        self._count(commit.place, "already_parked", Effect.ALREADY_APPLIED)
 
     def overflow(self, commit: CommitParked) -> None:
         """A commit for which there is no room to be parked: its repo waits for a fetch, a stranger's is only counted."""
@@ -289,3 +309,8 @@ class Ledger:
 
     def _count(self, place: Place, reason: str, effect: Effect) -> None:
         self.tally[place.source.url, reason, effect] += 1
+
+
+def _is_ahead(rev: str, at: datetime) -> bool:
+    """Whether a rev may not pass the gate, for nothing that is written now would be greater."""
+    return not is_tid(rev) or tid_time(rev) - MAX_REV_LEAD > at

@@ -6,7 +6,8 @@ At most two batches are in memory beside the one that is written; a slow databas
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
 from datetime import datetime
 
 from indexer.arrivals import Batch
@@ -24,7 +25,7 @@ class Pipeline:
         self._now = now
         self._applied = applied
 
-    async def run(self, batches: AsyncIterator[Batch]) -> None:
+    async def run(self, batches: AsyncGenerator[Batch]) -> None:
         """Writes every batch; returns once the last is durable, and raises what the writer or the feeder raises."""
         waiting: asyncio.Queue[Batch | None] = asyncio.Queue(BATCHES_WAITING_MAX)
         try:
@@ -34,9 +35,10 @@ class Pipeline:
         except ExceptionGroup as failures:
             raise failures.exceptions[0] from None
 
-    async def _feed(self, batches: AsyncIterator[Batch], put: Callable[[Batch | None], Awaitable[None]]) -> None:
-        async for batch in batches:
-            await put(batch)
+    async def _feed(self, batches: AsyncGenerator[Batch], put: Callable[[Batch | None], Awaitable[None]]) -> None:
+        async with aclosing(batches):
+            async for batch in batches:
+                await put(batch)
         await put(None)
 
     async def _drain(self, waiting: asyncio.Queue[Batch | None]) -> None:

@@ -26,7 +26,6 @@ from indexer.record_identities import IdentityLookUp
 from indexer.recording import RecordingWriter
 from memory.errors import Misconfigured, Unavailable
 from memory.identifiers import normalise_source
-from memory.settings import load
 
 _SUBSCRIBE: Final = "/xrpc/com.atproto.sync.subscribeRepos"
 _PING_S: Final = 20.0  # a socket that does not answer for this long is dead
@@ -190,12 +189,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--force", action="store_true", help="overwrite what exists")
 
 
-async def run(arguments: argparse.Namespace) -> int:
+async def run(arguments: argparse.Namespace, plc_url: str) -> int:
     """Record as the command line says, until a limit or an interrupt. 0: complete; 1: cut short, or lacks identities.
 
     A second interrupt stops the looking up of identities; the frames are safe by then.
     """
-    settings = load(os.environ)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
 
@@ -208,7 +206,7 @@ async def run(arguments: argparse.Namespace) -> int:
     recorded = await record(
         arguments.relay,
         arguments.out,
-        IdentityLookUp(settings.indexer.plc_url),
+        IdentityLookUp(plc_url),
         limits=Limits(arguments.frames, arguments.seconds),
         cursor=arguments.cursor,
         overwrite=arguments.force,

@@ -115,10 +115,15 @@ class RecordState:
         number, last = self._last()
         if number > 0 and last is not Operation.DELETED:
             for version in self.versions:
-                version.entry, version.redacted_at = None, at
-            self.redacted_at = at
+                version.entry, version.redacted_at = None, version.redacted_at or at
+            self.redacted_at = self.redacted_at or at
             self.versions.append(NewVersion(number + 1, Operation.DELETED, at, None, redacted_at=at))
         self.entry, self.rev, self.indexed_at, self.changed = None, None, at, True
+
+    def withhold(self) -> None:
+        """The quota keeps out what this batch puts here: nothing stands here, and no version tells of it."""
+        self.entry = None
+        self.versions = [version for version in self.versions if version.redacted_at]
 
     def _overwrite(self, at: datetime) -> None:
         if self.versions and self.versions[-1].entry is not None:

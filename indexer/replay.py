@@ -7,7 +7,7 @@ ask of a host is answered from that export, as the clock advances and once more 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from time import perf_counter
 
@@ -77,7 +77,7 @@ class Replay:
             held = await status.memory_counts(conn)
         return self._report(held, perf_counter() - started)
 
-    async def _batches(self, consumer: Consumer, frames: Iterable[bytes]) -> AsyncIterator[Batch]:
+    async def _batches(self, consumer: Consumer, frames: Iterable[bytes]) -> AsyncGenerator[Batch]:
         batch, buffered_bytes = Batch(), 0
         for frame in frames:
             arrivals, position = consumer.take(self._source, frame)

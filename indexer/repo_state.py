@@ -51,6 +51,16 @@ class RepoRow:
     def key(self) -> RepoKey:
         return (self.repo, self.space)
 
+    @property
+    def purged(self) -> bool:
+        """Whether nothing but the rev gate is left: the contents are unknown until a fetch."""
+        return self.rev is not None and self.data_cid is None
+
+    @property
+    def usage(self) -> tuple[int, int, int]:
+        """Memories, record bytes, edges."""
+        return self.memory_count, self.memory_bytes, self.edge_count
+
     def applied(self, *, rev: str, commit_cid: str, data_cid: str, at: datetime) -> None:
         """Moves the rev gate; revs only grow."""
         self.rev, self.commit_cid, self.data_cid = rev, commit_cid, data_cid

@@ -7,9 +7,10 @@ there. A kill at any moment loses nothing and doubles nothing: either all of a b
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
+from typing import TypeAlias
 
 from indexer import masks, quota
 from indexer.arrivals import (
@@ -22,24 +23,28 @@ from indexer.arrivals import (
     FrameBroken,
     FrameIgnored,
     IdentityResolved,
-    Position,
     RequestAnswered,
     SyncArrived,
 )
 from indexer.ledger import Effect, Ledger, RecordKey
 from indexer.quota import QuotaLimits
 from indexer.record_state import RecordState
-from indexer.repo_state import RepoKey
+from indexer.repo_state import RepoKey, RepoRow
 from indexer.store import records as record_rows
 from indexer.store import repos as repo_rows
 from indexer.store import streams
 from indexer.store.records import CurrentMemory
+from indexer.verify.reasons import Fault
 from memory.database import Database
 from memory.queries import Connection, StatementFailed
 from memory.space import PUBLIC
 
-PARKED_COMMITS_MAX = 64  # a repo
-PARKED_BYTES_MAX = 256_000_000  # in all
+@dataclass(frozen=True, slots=True)
+class ParkingLimits:
+    """How much waits for keys."""
+
+    max_commits: int = 64  # a repo
+    max_bytes: int = 256_000_000  # in all
 
 
 @dataclass(slots=True)
@@ -54,49 +59,68 @@ class Outcome:
         self.tracked |= other.tracked
 
 
+Take: TypeAlias = Callable[[Connection, Sequence[Arrival]], Awaitable[Outcome]]
+
+
 class Writer:
     """Applies batches. One instance per process; many processes may write at once."""
 
-    def __init__(self, database: Database, limits: QuotaLimits) -> None:
+    def __init__(
+        self, database: Database, limits: QuotaLimits, parking: ParkingLimits = ParkingLimits()  # noqa: B008  frozen
+    ) -> None:
         self._database = database
         self._limits = limits
+        self._parking = parking
 
     async def apply(self, batch: Batch, now: datetime) -> Outcome:
         """Applies `batch` and moves its cursors; `now` is the injected clock, of cursors and counters.
 
-        What the database refuses to hold never takes the rest along: the batch is halved until the arrival that it
-        refuses is alone; that one is quarantined, and its repo waits for a fetch.
+        What the database refuses to hold never takes the rest along: in a transaction of its own the batch is halved
+        until the arrival that it refuses is alone, and that one is judged without its data.
         """
         try:
-            return await self._transact(batch.arrivals, batch.positions, now)
+            return await self._transact(batch, now, self._take)
         except StatementFailed as failure:
             if not _is_about_data(failure):
                 raise
-        outcome = Outcome()
-        for arrival in batch.arrivals:
-            outcome.add(await self._apply_alone(arrival, now))
-        outcome.add(await self._transact([], batch.positions, now))
+        return await self._transact(batch, now, self._take_in_halves)
+
+    async def _transact(self, batch: Batch, now: datetime, take: Take) -> Outcome:
+        async with self._database.transaction() as conn:
+            outcome = await take(conn, batch.arrivals)
+            # Last, for these rows are every writer's.
+            rejections = {key: times for key, times in outcome.tally.items() if key[2] not in _NO_REJECTION}
+            if rejections:
+                await streams.count_rejections(conn, rejections, now)
+            if batch.positions:
+                await streams.advance_cursors(conn, batch.positions, now)
+            return outcome
+
+    async def _take(self, conn: Connection, arrivals: Sequence[Arrival]) -> Outcome:
+        ledger = await self._judge(conn, arrivals)
+        await self._store(conn, ledger)
+        return Outcome(ledger.tally, {repo for repo, _ in ledger.rows})
+
+    async def _take_in_halves(self, conn: Connection, arrivals: Sequence[Arrival]) -> Outcome:
+        await _lock(conn, arrivals)  # all of them before the first half, and so in order
+        return await self._take_or_halve(conn, arrivals)
+
+    async def _take_or_halve(self, conn: Connection, arrivals: Sequence[Arrival]) -> Outcome:
+        try:
+            async with conn.transaction():
+                return await self._take(conn, arrivals)
+        except StatementFailed as failure:
+            if not _is_about_data(failure):
+                raise
+            if len(arrivals) == 1:
+                return await self._take_or_halve(conn, [_without_data(arrivals[0], failure)])
+        middle = len(arrivals) // 2
+        outcome = await self._take_or_halve(conn, arrivals[:middle])
+        outcome.add(await self._take_or_halve(conn, arrivals[middle:]))
         return outcome
 
-    async def _apply_alone(self, arrival: Arrival, now: datetime) -> Outcome:
-        try:
-            return await self._transact([arrival], {}, now)
-        except StatementFailed as failure:
-            if not _is_about_data(failure) or not isinstance(arrival, CommitArrived):
-                raise
-            return await self._transact([quota.unstorable(arrival)], {}, now)
-
-    async def _transact(self, arrivals: list[Arrival], positions: dict[str, Position], now: datetime) -> Outcome:
-        async with self._database.transaction() as conn:
-            ledger = await self._judge(conn, arrivals)
-            await self._store(conn, ledger, now)
-            if positions:
-                await streams.advance_cursors(conn, positions, now)
-            return Outcome(ledger.tally, {repo for repo, _ in ledger.rows})
-
-    async def _judge(self, conn: Connection, arrivals: list[Arrival]) -> Ledger:
-        await _insert_first_sights(conn, arrivals)
-        rows = await repo_rows.lock_repos(conn, {(repo, PUBLIC) for repo in map(_repo_of, arrivals) if repo})
+    async def _judge(self, conn: Connection, arrivals: Sequence[Arrival]) -> Ledger:
+        rows = await _lock(conn, arrivals)
         touched = {
             (arrival.commit.repo, PUBLIC, op.rkey)
             for arrival in arrivals
@@ -113,23 +137,22 @@ class Writer:
             held=await record_rows.held_records(conn, sorted(touched)) if touched else {},
             statuses=await repo_rows.account_statuses(conn, explained) if explained else {},
             identities=await repo_rows.cached_identities(conn, explained) if explained else {},
-            quota_edges=await record_rows.quota_boundaries(conn, full) if full else {},
+            quota_edges=await record_rows.greatest_rkeys(conn, full) if full else {},
         )
         ledger.take(arrivals)
         return ledger
 
-    async def _store(self, conn: Connection, ledger: Ledger, now: datetime) -> None:
-        await self._park(conn, ledger)
+    async def _store(self, conn: Connection, ledger: Ledger) -> None:
         if ledger.purged:
             await repo_rows.purge(conn, ledger.purged)
+        if ledger.parked:
+            await self._park(conn, ledger)
+        quota.withhold(ledger)
         changed = {key: state for key, state in ledger.records.items() if state.changed}
         if changed:
             await _store_records(conn, changed)
-            for key, state in changed.items():
-                memories, record_bytes, edges = state.growth()
-                ledger.rows[key[0], key[1]].count(memories=memories, record_bytes=record_bytes, edges=edges)
             affected = masks.affected(changed)
-            affected += await quota.enforce(conn, ledger, changed, self._limits)
+            affected += await quota.settle(conn, ledger, changed, self._limits)
             if affected:
                 await masks.recompute(conn, affected)
         rows = [row for row in ledger.rows.values() if row.changed]
@@ -146,21 +169,22 @@ class Writer:
             await repo_rows.upsert_requests(conn, list(ledger.requests.values()))
         if ledger.broken:
             await streams.quarantine_frames(conn, ledger.broken)
-        rejections = {key: times for key, times in ledger.tally.items() if key[2] not in _NO_REJECTION}
-        if rejections:
-            await streams.count_rejections(conn, rejections, now)
 
     async def _park(self, conn: Connection, ledger: Ledger) -> None:
-        if not ledger.parked:
-            return
-        volume = await streams.parked_volume(conn, [commit.repo for commit in ledger.parked])
-        free_bytes, parked = PARKED_BYTES_MAX - volume.total_bytes, Counter(volume.repos)
+        waiting = await streams.parked_commits(conn, {commit.repo for commit in ledger.parked})
+        parked = Counter(repo for repo, _, _ in waiting)
+        free_bytes = self._parking.max_bytes - await streams.parked_bytes(conn)
         kept: list[CommitParked] = []
         for commit in ledger.parked:
-            if parked[commit.repo] < PARKED_COMMITS_MAX and len(commit.frame) <= free_bytes:
+            key = (commit.repo, commit.rev, commit.place.source.url)
+            if key in waiting:
+                ledger.parked_before(commit)
+            elif parked[commit.repo] < self._parking.max_commits and len(commit.frame) <= free_bytes:
+                waiting.add(key)
                 parked[commit.repo] += 1
                 free_bytes -= len(commit.frame)
                 kept.append(commit)
+                ledger.park(commit)
             else:
                 ledger.overflow(commit)
         if kept:
@@ -172,8 +196,19 @@ _NO_REJECTION = (Effect.ACCEPTED, Effect.ALREADY_APPLIED)
 
 
 def _is_about_data(failure: StatementFailed) -> bool:
-    """Class 22: data that a type cannot hold; 54: more than a limit of the server."""
-    return bool(failure.sqlstate) and str(failure.sqlstate).startswith(("22", "54"))
+    """Class 22: data that a type cannot hold; 54: more than a limit of the server; 42601: text that is no tsvector."""
+    return (failure.sqlstate or "").startswith(("22", "54", "42601"))
+
+
+def _without_data(arrival: Arrival, failure: StatementFailed) -> Arrival:
+    """The same, as far as the database can hold it; raises the failure where nothing can be left out."""
+    match arrival:
+        case CommitArrived() if arrival.commit.fault is not Fault.UNSTORABLE:
+            return replace(arrival, commit=replace(arrival.commit, fault=Fault.UNSTORABLE), ops=())
+        case FrameIgnored():
+            raise failure
+        case _:
+            return FrameIgnored(arrival.place, Fault.UNSTORABLE)
 
 
 def _repo_of(arrival: Arrival) -> str | None:
@@ -188,21 +223,20 @@ def _repo_of(arrival: Arrival) -> str | None:
             return None
 
 
-async def _insert_first_sights(conn: Connection, arrivals: Iterable[Arrival]) -> None:
+async def _lock(conn: Connection, arrivals: Iterable[Arrival]) -> dict[RepoKey, RepoRow]:
+    """The rows of the repos that `arrivals` are about, those of new repos made first."""
     first: dict[RepoKey, datetime] = {}
     for arrival in arrivals:
         if isinstance(arrival, CommitArrived) and arrival.first_sight:
             first.setdefault((arrival.commit.repo, PUBLIC), arrival.place.seen_at)
     if first:
         await repo_rows.insert_repos(conn, sorted(first.items()))
+    return await repo_rows.lock_repos(conn, {(repo, PUBLIC) for repo in map(_repo_of, arrivals) if repo})
 
 
 async def _store_records(conn: Connection, changed: dict[RecordKey, RecordState]) -> None:
+    overwritten = [(key, state.overwritten_at) for key, state in changed.items() if state.overwritten_at]
     redacted = [(key, state.redacted_at) for key, state in changed.items() if state.redacted_at]
-    erased = {key for key, _ in redacted}
-    overwritten = [
-        (key, state.overwritten_at) for key, state in changed.items() if state.overwritten_at and key not in erased
-    ]
     if overwritten:
         await record_rows.keep_overwritten(conn, overwritten)
     if redacted:

@@ -82,13 +82,13 @@ def locate_cluster(data_dir: Path) -> Cluster:
     home = wanted
     try:
         wanted.parent.mkdir(parents=True, exist_ok=True)
-        if owner.is_other and not _may_enter(owner, wanted if wanted.exists() else wanted.parent):
+        if owner.is_other and not _may_enter(owner, wanted if wanted.is_dir() else wanted.parent):
             home = Path("/var/tmp") / _private_name(wanted)  # noqa: S108  its owner is checked
             make_private(home, os.geteuid(), mode=0o711)
             _log.info(
                 "database_relocated", wanted=str(wanted), path=str(home), reason=f"user {owner.name} cannot enter"
             )
-        elif not wanted.exists():
+        elif not wanted.is_dir():
             wanted.mkdir()
             wanted.chmod(0o711 if owner.is_other else 0o700)
         for lock in (TURN_LOCK, HOLDERS_LOCK, SERVER_LOCK):
@@ -98,14 +98,14 @@ def locate_cluster(data_dir: Path) -> Cluster:
             raise Misconfigured(f"{home} belongs to another user than {owner.name}.", setting="DATABASE_DATA_DIR")
         if owner.is_other and not _may_execute(owner, cluster.binaries / "postgres"):
             return Cluster(home, _copy_binaries(cluster), owner)
-    except PermissionError as failure:
-        raise Misconfigured(
-            f"{failure.filename} cannot be used: permission denied.", setting="DATABASE_DATA_DIR"
-        ) from None
+    except OSError as failure:
+        reason = f"{failure.filename}: {failure.strerror}"
+        raise Misconfigured(f"No Postgres can live in {home} ({reason}).", setting="DATABASE_DATA_DIR") from None
     return cluster
 
 
 def find_owner() -> Owner:
+    """Ourselves; as root, a user that is there already. `Misconfigured` if there is none."""
     uid = os.geteuid()
     try:
         if uid != 0:

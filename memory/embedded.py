@@ -85,10 +85,8 @@ def hold_cluster(data_dir: Path, tuning: Tuning | None = None) -> Generator[Clus
             with turn(cluster):
                 if try_lock(holders):
                     _stop(cluster)
-                else:
-                    fcntl.flock(
-                        holders, fcntl.LOCK_SH
-                    )  # others hold it, or the keeper was quicker: see its stop through
+                else:  # others hold it, or the keeper was quicker: see its stop through
+                    fcntl.flock(holders, fcntl.LOCK_SH)
 
 
 def clear_cluster(data_dir: Path) -> None:

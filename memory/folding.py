@@ -1,4 +1,4 @@
-"""One spelling for what readers take as the same: case, width, accents, digits and invisible characters are folded away.
+"""One spelling for what readers take as the same: case, width, accents, digits, invisible characters fold away.
 
 The steps are NFKD, case folding, dropping, swapping and NFC, so that folding twice changes nothing.
 """
@@ -19,7 +19,7 @@ _ACCENTS = (
     "\u0300-\u036f\u0483-\u0489\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f"
     "\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u064b-\u065f\u0670\u06d6-\u06dc\u06df-\u06e8\u06ea-\u06ed"
 )
-# Default_Ignorable_Code_Point (joiners, directions, soft hyphens, variation selectors, fillers, tags), and Arabic's tatweel.
+# Default_Ignorable_Code_Point (joiners, directions, soft hyphens, variation selectors, fillers), and Arabic's tatweel.
 _IGNORABLE = (
     "\u00ad\u034f\u061c\u0640\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f"
     "\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"

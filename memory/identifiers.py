@@ -26,7 +26,7 @@ _LETTER_LABEL: Final = r"[a-zA-Z](?:[a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?"
 _DID: Final = re.compile(r"did:[a-z]+:[a-zA-Z0-9._:%-]*[a-zA-Z0-9._-]")
 _HANDLE: Final = re.compile(rf"(?:{_LABEL}\.)+{_LETTER_LABEL}")
 _NSID: Final = re.compile(rf"{_LETTER_LABEL}(?:\.{_LABEL})+\.[a-zA-Z][a-zA-Z0-9]{{0,62}}")
-_RKEY: Final = re.compile(r"[A-Za-z0-9._:~-]{1,512}")
+_RKEY: Final = re.compile(rf"[A-Za-z0-9._:~-]{{1,{MAX_RKEY_CHARS}}}")
 _TID: Final = re.compile(r"[2-7a-j][2-7a-z]{12}")
 _CID: Final = re.compile(r"[a-zA-Z0-9+=]{8,256}")
 

@@ -48,19 +48,14 @@ def apply_migrations(url: str) -> None:
 
 def run_dbmate(url: str, *arguments: str, capture: bool = False) -> subprocess.CompletedProcess[str]:
     """Runs dbmate on that database. The URL, which may hold a password, goes by the environment."""
+    options = [
+        "--env=DBMATE_URL",
+        f"--env-file={os.devnull}",  # else it reads whatever `.env` lies in the current folder
+        f"--migrations-dir={MIGRATIONS}",
+    ]
     return subprocess.run(  # noqa: S603  our own words, no shell
-        # No --env-file would mean: whatever `.env` lies in the current folder.
-        [
-            find_dbmate(),
-            "--env",
-            "DBMATE_URL",
-            "--env-file",
-            os.devnull,
-            "--migrations-dir",
-            str(MIGRATIONS),
-            *arguments,
-        ],
-        env={"DBMATE_URL": dbmate_url(url)},
+        [find_dbmate(), *options, *arguments],
+        env={**os.environ, "DBMATE_URL": dbmate_url(url)},
         stdin=subprocess.DEVNULL,
         capture_output=capture,
         text=True,

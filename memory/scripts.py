@@ -1,4 +1,4 @@
-"""Characters by how they are written, as the insides of regular-expression classes; all of them as folding leaves them."""
+"""Characters by how they are written, as insides of regular-expression classes, for text that is folded."""
 
 from __future__ import annotations
 

@@ -1,12 +1,13 @@
 """Words of any language: what the index stores of a text, and what a query looks for.
 
-Both sides take their lexemes from one scanner over folded text, so a query for a document's own word finds it. Words that
-spaces divide are letters, marks and digits; a word's root is its English stem (ASCII) or its beginning (others). Chinese,
-Japanese and Korean are indexed by characters and pairs; Thai, Lao, Khmer and Myanmar by trigrams. What signs join
-(`user_id`, `v2.1`, `a@b.org`) is found whole and in parts.
+Both sides take their lexemes from one scanner over folded text, so a query for a document's own word finds it. Words
+that spaces divide are letters, marks and digits; a word's root is its English stem (ASCII) or its beginning (others).
+Chinese, Japanese and Korean are indexed by characters and pairs; Thai, Lao, Khmer and Myanmar by trigrams. What signs
+join (`user_id`, `v2.1`, `a@b.org`) is found whole and in parts.
 
-Lexemes of different nature never meet, because words hold no signs: `~` begins a root, `=` a joined whole. A root is stored
-only where it differs from its word, so a query for the root asks for both.
+Lexemes of different nature never meet, because words hold no signs: `~` begins a root, `=` a joined whole. A root is
+stored only where it differs from its word, so a query for the root asks for both. Roots and wholes share a word's
+position, and do not count in the length.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ MAX_LEXEME_LENGTH = 64
 KEPT_BEGINNING = 47
 """Characters that a longer lexeme keeps: the longest prefix that can be asked for."""
 
-MAX_POSITIONS = 255
+MAX_POSITIONS = 256
 """Positions that Postgres keeps of one lexeme."""
 
 MAX_POSITION = 16383
@@ -54,8 +55,8 @@ _HAN = re.compile(f"[{HAN}]")
 # "the", with "and", "with", "like" or "for" before it: all written as one with the noun.
 _ARABIC_ARTICLE = re.compile("^[\u0648\u0641]?(?:[\u0628\u0643]?\u0627\u0644|\u0644\u0644)(?=..)")
 _LONGEST_STEMMED = 32
-_LONGEST_CACHED_RUN = 32
-_CACHED_RUNS = 1 << 15
+_LONGEST_CACHED_RUN = 24
+_CACHED_RUNS = 1 << 14
 
 
 class Kind(Enum):
@@ -77,7 +78,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class IndexTerms:
-    """The lexemes of one text: `tsvector` casts with `::tsvector`; `count` is its length in words, variants left out."""
+    """The lexemes of one text: `tsvector` casts with `::tsvector`, `count` is the text's length in words."""
 
     tsvector: str
     count: int
@@ -171,7 +172,8 @@ def index_terms(content: str) -> IndexTerms:
     if position > MAX_POSITIONS:
         if position > MAX_POSITION or any(len(found) > MAX_POSITIONS for found in places.values()):
             places[quote_lexeme(OVERFLOW)].append(1)
-        places = {lexeme: _keepable(found) for lexeme, found in places.items()}
+        for lexeme, found in places.items():
+            places[lexeme] = _keepable(found)
     return IndexTerms(" ".join([f"{lexeme}:{','.join(map(str, found))}" for lexeme, found in places.items()]), position)
 
 
@@ -187,7 +189,7 @@ def query_terms(text: str) -> Iterator[QueryTerm]:
     """Iterate over what a query that consists of this text asks for, in order, repetitions included."""
     tokens = list(_tokens(fold(text)))
     pairs = {token.position for token in tokens if token.kind is Kind.PAIR}
-    characters = {token.position: Form(Match.CHARACTER, (token.exact,)) for token in tokens if token.kind is Kind.CHARACTER}
+    characters = {at: Form(Match.CHARACTER, (exact,)) for at, _, _, kind, exact, _ in tokens if kind is Kind.CHARACTER}
     for token in tokens:
         exact = Form(Match.EXACT, (token.exact,))
         match token.kind:
@@ -233,8 +235,10 @@ def _tokens(folded: str) -> Iterator[_Token]:
 
 
 def _run_lexemes(run: str) -> Iterable[Iterable[str]]:
-    """Give the quoted lexemes of each position of a run."""
-    return _short_run_lexemes(run) if len(run) <= _LONGEST_CACHED_RUN else _group_lexemes(run)
+    """Give the quoted lexemes of each position of a run. Words come again, what is written without spaces seldom does."""
+    if len(run) <= _LONGEST_CACHED_RUN and (run.isascii() or _DENSE.search(run) is None):
+        return _word_lexemes(run)
+    return _group_lexemes(run)
 
 
 def _group_lexemes(run: str) -> list[list[str]]:
@@ -247,7 +251,7 @@ def _group_lexemes(run: str) -> list[list[str]]:
 
 
 @lru_cache(maxsize=_CACHED_RUNS)
-def _short_run_lexemes(run: str) -> tuple[tuple[str, ...], ...]:
+def _word_lexemes(run: str) -> tuple[tuple[str, ...], ...]:
     return tuple(map(tuple, _group_lexemes(run)))
 
 
@@ -315,7 +319,8 @@ def _root(word: str) -> str:
         return _ARABIC_ARTICLE.sub("", word)[:ROOT_LENGTH]
     if not word.isalpha() or len(word) > _LONGEST_STEMMED:
         return word
-    return snowballstemmer.stemmer("english").stemWord(word)
+    # A stemmer works inside itself, so threads cannot share one; to make one costs little.
+    return str(snowballstemmer.stemmer("english").stemWord(word))  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
 
 
 def _root_forms(word: str) -> tuple[Form, ...]:

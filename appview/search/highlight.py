@@ -15,7 +15,7 @@ MAX_HIGHLIGHTS = 50
 def highlights(content: str, query: ParsedQuery) -> tuple[tuple[int, int], ...]:
     """Give the places of a query's words and phrases as (byteStart, byteEnd) in the content's UTF-8.
 
-    In order, apart from each other, the first `MAX_HIGHLIGHTS`. A word that matches by its root or beginning is lit whole.
+    In order, apart from each other, the first `MAX_HIGHLIGHTS`. What matches by its root or beginning is lit whole.
     """
     spans = sorted([*_word_spans(content, query), *_phrase_spans(content, query)])
     return tuple(_in_bytes(content, _merge(spans)[:MAX_HIGHLIGHTS]))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 from memory.folding import fold
 from memory.scripts import CJK, MARKS, PICTOGRAPHS, UNSPACED
@@ -72,7 +73,7 @@ def find_phrase(folded_content: str, phrase: Phrase) -> Iterator[tuple[int, int]
 
 def _end_of(folded: str, start: int, pieces: tuple[str, ...]) -> int | None:
     end = start + len(pieces[0])
-    for before, piece in zip(pieces, pieces[1:], strict=False):
+    for before, piece in pairwise(pieces):
         words_meet = _WORD_EDGE.match(before[-1]) and _WORD_EDGE.match(piece[0])
         gap = (_BETWEEN_WORDS if words_meet else _WHITE_SPACE).match(folded, end)
         after = gap.end() if gap else end

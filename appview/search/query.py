@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from appview.search.phrases import Phrase, parse_phrase, phrase_matches
 from appview.search.stop_words import stop_words_for
 from memory.folding import fold
-from memory.terms import Match, QueryTerm, quote_lexeme, query_terms
+from memory.terms import Match, QueryTerm, query_terms, quote_lexeme
 
 # A quotation, or an exclusion. A quote without its partner, and a minus elsewhere, are text like any other.
 _FILTER = re.compile(
@@ -92,7 +92,7 @@ class ParsedQuery:
 
 
 def parse_query(q: str, *, prefix: bool = False) -> ParsedQuery:
-    """Read a query; any `str` will do. With `prefix`, its last word also finds longer words, unless a filter ends it."""
+    """Read a query; any `str` will do. With `prefix`, its last word finds longer words too, unless a filter ends it."""
     text = q.translate(_QUOTES)
     phrases: list[Phrase] = []
     exclusions: list[Phrase] = []
@@ -130,9 +130,8 @@ def _without(term: QueryTerm, stop_words: frozenset[str]) -> QueryTerm | None:
         return term
     if term.exact in stop_words:
         return None
-    # A pair of Han characters may hold one: then only the pair says something.
-    telling = tuple(form for form in term.forms if form.match is not Match.CHARACTER or form.lexemes[0] not in stop_words)
-    return replace(term, forms=telling)
+    # Of a word that has one for its root, or a pair that holds one, only the whole says something.
+    return replace(term, forms=tuple(form for form in term.forms if stop_words.isdisjoint(form.lexemes)))
 
 
 def _written_words(term: QueryTerm) -> Iterator[str]:

@@ -16,7 +16,7 @@ from memory.terms import Form, Match, QueryTerm
 
 K1 = 0.9
 B = 0.4
-# Chosen on questions to conversations (English) and articles (eight languages), where a tenth more or less changes little.
+# Chosen on questions to conversations (English) and articles (eight languages); a tenth more or less changes little.
 FORM_WEIGHTS = {Match.EXACT: 1.0, Match.ROOT: 0.9, Match.PREFIX: 0.8, Match.CHARACTER: 0.7}
 
 TOP_SCORE = 1000
@@ -51,7 +51,7 @@ class LexicalScorer:
     _mean_length: float
 
     def score(self, term_count: int, occurrences: Mapping[str, int]) -> float:
-        """Score a memory: its length in words, and how often it has each lexeme of the query (others may be left out)."""
+        """Score a memory by its length in words and how often it has each lexeme; only the query's lexemes matter."""
         found: dict[int, int] = {}
         for lexeme, times in occurrences.items():
             for form in self._forms_with.get(lexeme, ()):
@@ -125,8 +125,8 @@ def _frequency(form: Form, corpus: Corpus) -> int:
 
 
 def _usable_forms(term: QueryTerm, corpus: Corpus) -> Iterator[int]:
-    """Number the forms that a memory can be held against: not a spelling that nobody uses of a word that somebody does."""
-    rooted = any(form.match is Match.ROOT and _frequency(form, corpus) for form in term.forms)
+    """Number the forms to hold a memory against: where the word is used in other forms only, those."""
+    is_used = any(form.match in (Match.ROOT, Match.PREFIX) and _frequency(form, corpus) for form in term.forms)
     for number, form in enumerate(term.forms):
-        if not (rooted and form.match is Match.EXACT and not _frequency(form, corpus)):
+        if _frequency(form, corpus) or not is_used:
             yield number

@@ -147,31 +147,26 @@ async def upsert_invalid_records(conn: Connection, rows: Sequence[tuple[RecordKe
     )
 
 
-async def quota_boundaries(conn: Connection, keys: Iterable[RepoKey]) -> dict[RepoKey, str]:
-    """The greatest rkey that is held, of each repo that holds any."""
+async def greatest_rkeys(conn: Connection, keys: Iterable[RepoKey]) -> dict[RepoKey, str]:
+    """The greatest rkey that each repo holds; less than any rkey where it holds none."""
     repos, spaces = columns(keys)
-    rows = await _SQL.quota_boundaries.fetch(conn, repos=repos, spaces=spaces)
+    rows = await _SQL.greatest_rkeys.fetch(conn, repos=repos, spaces=spaces)
     return {(row["repo"], row["space"]): row["rkey"] for row in rows}
 
 
 @dataclass(frozen=True, slots=True)
-class OverQuota:
-    """A memory that the quota keeps out."""
+class SizedMemory:
+    """What a memory takes of a quota."""
 
     rkey: str
-    component: str | None
     record_bytes: int
     targets: tuple[str, ...]
 
 
-async def records_over_quota(
-    conn: Connection, key: RepoKey, *, max_memories: int, max_bytes: int, max_edges: int
-) -> list[OverQuota]:
-    """The memories behind the quota, in order of rkey."""
-    rows = await _SQL.records_over_quota.fetch(
-        conn, repo=key[0], space=key[1], max_memories=max_memories, max_bytes=max_bytes, max_edges=max_edges
-    )
-    return [OverQuota(row["rkey"], row["component"], row["record_bytes"], tuple(row["targets"])) for row in rows]
+async def last_memories(conn: Connection, key: RepoKey, count: int) -> list[SizedMemory]:
+    """The memories with the greatest rkeys, from the greatest down."""
+    rows = await _SQL.last_memories.fetch(conn, repo=key[0], space=key[1], count=count)
+    return [SizedMemory(row["rkey"], row["record_bytes"], tuple(row["targets"])) for row in rows]
 
 
 async def forget_versions(conn: Connection, key: RepoKey, rkeys: Sequence[str]) -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 
@@ -56,18 +55,14 @@ async def quarantine_frames(conn: Connection, broken: Sequence[FrameBroken]) -> 
     )
 
 
-@dataclass(frozen=True, slots=True)
-class ParkedVolume:
-    """How much is parked already."""
-
-    total_bytes: int
-    repos: list[str]  # one entry a commit, of the repos that were asked for
+async def parked_bytes(conn: Connection) -> int:
+    """How much is parked in all."""
+    return await _SQL.parked_bytes.fetchval(conn)
 
 
-async def parked_volume(conn: Connection, repos: Sequence[str]) -> ParkedVolume:
-    """How much is parked in all, and how often each of `repos` is."""
-    row = await _SQL.parked_volume.fetchrow(conn, repos=repos)
-    return ParkedVolume(row["parked_bytes"], row["repos"]) if row else ParkedVolume(0, [])
+async def parked_commits(conn: Connection, repos: Iterable[str]) -> set[tuple[str, str, str]]:
+    """What is parked of these repos: (repo, rev, source)."""
+    return {tuple(row) for row in await _SQL.parked_commits.fetch(conn, repos=list(repos))}
 
 
 async def park_commits(conn: Connection, commits: Sequence[CommitParked]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import cbrrr
 
@@ -85,9 +85,10 @@ def _read_varint(data: bytes, offset: int) -> tuple[int, int]:
 def decode_block(block: bytes) -> Any:
     """The value of a DAG-CBOR block, links as Link; None when it is not in the one canonical form."""
     try:
-        return cast(Any, cbrrr.decode_dag_cbor(block, cid_ctor=Link))
+        value: Any = cbrrr.decode_dag_cbor(block, cid_ctor=Link)
     except ValueError:
         return None
+    return value
 
 
 def encode_block(value: Any) -> bytes:

@@ -14,7 +14,7 @@ from indexer.verify.reasons import Fault, Inconsistent, Unattributable
 from indexer.verify.signed import SignedCommit, check_signature, parse_commit
 from indexer.verify.tree import EMPTY_TREE, Tree
 from memory.errors import Rejected
-from memory.identifiers import COLLECTION, cid_text, is_tid, tid_time
+from memory.identifiers import COLLECTION, MAX_NSID_CHARS, MAX_RKEY_CHARS, cid_text, is_tid, tid_time
 from memory.signatures import PublicKey
 
 MAX_BLOCKS_BYTES: Final = 2_000_000
@@ -24,7 +24,7 @@ MAX_REV_LEAD: Final = timedelta(minutes=5)
 
 _PREFIX: Final = COLLECTION + "/"
 # Keys of other collections are the tree's business, not ours: only their form is held to the repository's rules.
-_PATH: Final = re.compile(r"[A-Za-z0-9._:~-]{1,317}/[A-Za-z0-9._:~-]{1,512}")
+_PATH: Final = re.compile(rf"[A-Za-z0-9._:~-]{{1,{MAX_NSID_CHARS}}}/[A-Za-z0-9._:~-]{{1,{MAX_RKEY_CHARS}}}")
 _DOTS: Final = ("/.", "/..")
 
 

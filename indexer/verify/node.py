@@ -106,31 +106,28 @@ def parse_node(cid: Link, block: bytes, layer: int | None) -> Node:
     return Node(layer, keys, values, children, cid)
 
 
-_Map = dict[str, Any]
-
-
 def _parse(block: bytes) -> tuple[list[bytes], list[Link], list[Child]]:
     """Keys, values and links of a node, its keys in order and each written in its shortest form."""
     fields = decode_block(block)
-    if type(fields) is not dict or tuple(cast(_Map, fields)) != _NODE_FIELDS:
+    if not _is_map_of(_NODE_FIELDS, fields):
         raise Inconsistent(Fault.MALFORMED_TREE)
-    entries, first = cast(_Map, fields).values()
-    if type(entries) is not list or len(cast(list[Any], entries)) > MAX_NODE_ENTRIES or not _is_link_or_null(first):
+    listed, first = fields.values()
+    if not isinstance(listed, list) or not (first is None or type(first) is Link):
+        raise Inconsistent(Fault.MALFORMED_TREE)
+    entries = cast(list[Any], listed)
+    if len(entries) > MAX_NODE_ENTRIES:
         raise Inconsistent(Fault.MALFORMED_TREE)
     keys: list[bytes] = []
     values: list[Link] = []
     links: list[Child] = [first]
     key = b""
-    for entry in cast(list[Any], entries):
-        if type(entry) is not dict or tuple(cast(_Map, entry)) != _ENTRY_FIELDS:
+    for entry in entries:
+        if not _is_map_of(_ENTRY_FIELDS, entry):
             raise Inconsistent(Fault.MALFORMED_TREE)
-        suffix, shared, link, value = cast(_Map, entry).values()
-        if (
-            type(suffix) is not bytes
-            or type(shared) is not int
-            or type(value) is not Link
-            or not _is_link_or_null(link)
-        ):
+        suffix, shared, link, value = entry.values()
+        if type(suffix) is not bytes or type(shared) is not int or type(value) is not Link:
+            raise Inconsistent(Fault.MALFORMED_TREE)
+        if not (link is None or type(link) is Link):
             raise Inconsistent(Fault.MALFORMED_TREE)
         if not suffix or not 0 <= shared <= len(key) or shared + len(suffix) > MAX_KEY_BYTES:
             raise Inconsistent(Fault.MALFORMED_TREE)
@@ -144,5 +141,5 @@ def _parse(block: bytes) -> tuple[list[bytes], list[Link], list[Child]]:
     return keys, values, links
 
 
-def _is_link_or_null(value: object) -> bool:
-    return value is None or type(value) is Link
+def _is_map_of(fields: tuple[str, ...], value: Any) -> bool:
+    return type(value) is dict and tuple(cast(dict[str, Any], value)) == fields

@@ -41,6 +41,7 @@ class Fault(StrEnum):
     TREE_INCOMPLETE = "tree_incomplete"  # a node that inverting needs is not in the CAR
     OP_MISMATCH = "op_mismatch"  # the tree does not hold what an op says it wrote
     INVERSION = "inversion"  # undoing the ops does not lead back to `prevData`
+    UNSTORABLE = "unstorable"  # the database cannot hold what it brings
 
 
 class Inconsistent(Rejected):

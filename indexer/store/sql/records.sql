@@ -102,32 +102,24 @@ select * from unnest(
 on conflict (repo, space, rkey) do update set
     cid = excluded.cid, reason = excluded.reason, excerpt = excluded.excerpt, seen_at = excluded.seen_at;
 
--- name: quota_boundaries
--- The greatest rkey that is held, of repos whose quota keeps records out.
-select repo, space, max(rkey) as rkey
-from memories
-where (repo, space) in (select * from unnest(:repos::text[], :spaces::text[]))
-group by repo, space;
+-- name: greatest_rkeys
+-- Where the held records of repos end.
+select k.repo, k.space, coalesce(last.rkey, '') as rkey
+from unnest(:repos::text[], :spaces::text[]) as k (repo, space)
+left join lateral (
+    select m.rkey from memories m where m.repo = k.repo and m.space = k.space order by m.rkey desc limit 1
+) last on true;
 
--- name: records_over_quota
--- What stands behind the quota: all from the first rkey on at which one of the three sums passes its limit.
-with sums as (
-    select m.rkey, m.component, octet_length(m.record) as record_bytes, e.targets,
-        row_number() over w as memories,
-        sum(octet_length(m.record)) over w as bytes,
-        sum(coalesce(cardinality(e.targets), 0)) over w as edges
-    from memories m
-    left join lateral (
-        select array_agg(target) as targets from memory_edges e
-        where (e.repo, e.space, e.rkey) = (m.repo, m.space, m.rkey)
-    ) e on true
-    where m.repo = :repo and m.space = :space
-    window w as (order by m.rkey rows unbounded preceding)
-)
-select rkey, component, record_bytes, coalesce(targets, '{}') as targets
-from sums
-where memories > :max_memories or bytes > :max_bytes or edges > :max_edges
-order by rkey;
+-- name: last_memories
+-- The memories with the greatest rkeys, and what each takes of a quota.
+select m.rkey, octet_length(m.record) as record_bytes,
+    array(
+        select e.target from memory_edges e where (e.repo, e.space, e.rkey) = (m.repo, m.space, m.rkey)
+    ) as targets
+from memories m
+where m.repo = :repo and m.space = :space
+order by m.rkey desc
+limit :count;
 
 -- name: forget_versions
 -- Versions of records that the quota keeps out: they are not indexed at all.

@@ -64,7 +64,8 @@ insert into identities (repo, handle, host, signing_key, tombstoned, resolved_at
 select * from unnest(
     :repos::text[], :handles::text[], :hosts::text[], :signing_keys::text[], :tombstoned::boolean[],
     :resolved_ats::timestamptz[]
-)
+) as n (repo, handle, host, signing_key, tombstoned, resolved_at)
+order by n.repo
 on conflict (repo) do update set
     handle = excluded.handle, host = excluded.host, signing_key = excluded.signing_key,
     tombstoned = excluded.tombstoned, resolved_at = excluded.resolved_at
@@ -81,6 +82,7 @@ where not exists (
     select from requests r
     where (r.repo, r.space, r.kind) = (n.repo, n.space, n.kind) and r.requested_at > n.at - n.every
 )
+order by n.repo, n.space, n.kind -- also of strangers, who have no row to lock
 on conflict (repo, space, kind) do update set
     reason = excluded.reason, requested_at = excluded.requested_at;
 

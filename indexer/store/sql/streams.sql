@@ -27,13 +27,17 @@ insert into quarantine (source, sha256, previous_seq, frame, reason, first_met_a
 select n.source, sha256(n.frame), n.previous_seq, n.frame, n.reason, n.at, n.at
 from unnest(:sources::text[], :previous_seqs::bigint[], :frames::bytea[], :reasons::text[], :times::timestamptz[])
     as n (source, previous_seq, frame, reason, at)
+order by n.source, sha256(n.frame), n.previous_seq
 on conflict (source, sha256, previous_seq) do update set
     times_met = quarantine.times_met + 1, last_met_at = excluded.last_met_at;
 
--- name: parked_volume
--- How much is parked: commits of these repos, and bytes in all.
-select coalesce((select sum(octet_length(frame)) from parked_commits), 0)::bigint as parked_bytes,
-    array(select repo from parked_commits where repo = any(:repos::text[])) as repos;
+-- name: parked_bytes
+-- How much is parked in all.
+select coalesce(sum(octet_length(frame)), 0)::bigint from parked_commits;
+
+-- name: parked_commits
+-- What is parked of these repos.
+select repo, rev, source from parked_commits where repo = any(:repos::text[]);
 
 -- name: park_commits
 -- Whole frames, to be judged once their author's key is known.
@@ -41,5 +45,6 @@ insert into parked_commits (repo, rev, source, seq, frame, reason, parked_at)
 select * from unnest(
     :repos::text[], :revs::text[], :sources::text[], :seqs::bigint[], :frames::bytea[], :reasons::text[],
     :times::timestamptz[]
-)
+) as n (repo, rev, source, seq, frame, reason, at)
+order by n.repo, n.rev, n.source -- strangers have no row to lock: two writers must not wait in a circle here
 on conflict (repo, rev, source) do nothing;

@@ -1,0 +1,69 @@
+"""Why one memory was recalled, or was not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from appview.search.lexical import Ranking, order_of
+from appview.search.query import ParsedQuery
+from appview.store.keys import Key
+from appview.store.search import Candidates, Explained
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Verdict:
+    """What became of one memory in a search.
+
+    `failed`: the first filter that left it out, None if it was recalled. `raw_score` and `rank`, where it stands or would
+    stand among the hits: None if it has none of the query's words.
+    """
+
+    failed: str | None
+    raw_score: float | None
+    rank: int | None
+
+
+def explain_memory(
+    explained: Explained, query: ParsedQuery, candidates: Candidates, ranking: Ranking, *, min_score: int, window: int
+) -> Verdict:
+    """Judge one memory by what the search found; `window` is how many hits can be paged through."""
+    candidate = explained.candidate
+    if not candidate.occurrences:
+        return Verdict(explained.failed[0] if explained.failed else "q", None, None)
+    score = ranking.scorer.score(candidate.term_count, candidate.occurrences)
+    rank = ranking.rank_of(order_of(candidate, score))
+    failed = (
+        _first_failed_filter(explained, query, candidates)
+        or ("minScore" if ranking.scorer.calibrate(score) < min_score else None)
+        or _place_failed(candidate.key, ranking, rank, window)
+    )
+    return Verdict(failed, score, rank)
+
+
+def _first_failed_filter(explained: Explained, query: ParsedQuery, candidates: Candidates) -> str | None:
+    candidate = explained.candidate
+    content = candidate.recheck_content or ""
+    if explained.failed:
+        return explained.failed[0]
+    if not ParsedQuery((), query.phrases, ()).admits(content):
+        return "phrase"
+    if not ParsedQuery((), (), query.exclusions).admits(content):
+        return "exclusion"
+    if candidate.masked:
+        return "superseded"
+    if not _has_some(candidate.occurrences.keys(), ParsedQuery(tuple(candidates.any_of), (), ())):
+        return "commonWords"
+    return None
+
+
+def _has_some(lexemes: frozenset[str] | set[str], query: ParsedQuery) -> bool:
+    return not lexemes.isdisjoint(query.lexemes) or any(lexeme.startswith(query.prefixes) for lexeme in lexemes)
+
+
+def _place_failed(key: Key, ranking: Ranking, rank: int, window: int) -> str | None:
+    for hit in ranking.hits:
+        if hit.key == key:
+            return None if rank <= window else "window"
+        if key in hit.duplicates:
+            return "duplicate"
+    return "window"  # more match than were ranked, or it came after the first page

@@ -1,0 +1,208 @@
+"""Fetches what search ranks: candidate memories with their counts, and statistics of the corpus that they stand in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+from appview.filters import Filters
+from appview.search.query import ParsedQuery
+from appview.search.ranking import Corpus
+from appview.store.keys import Key
+from memory.queries import Connection, Row, load_queries
+from memory.space import ReadableSpaces
+from memory.terms import QueryTerm, quote_lexeme
+
+MAX_CANDIDATES: Final = 10_000
+"""Memories that one search ranks; of more matches, these are the latest in effect."""
+
+MAX_COUNTED: Final = 20_000
+"""In a search over all authors, a word that more memories have is as common as one that so many have."""
+
+TELLING_TERMS: Final = 3
+"""A search over all authors ranks what has one of the query's so many rarest words."""
+
+_QUERIES: Final = load_queries(Path(__file__).parent / "sql" / "search.sql")
+_LAST_CHARACTER: Final = "\U0010ffff"
+_LIKE_SIGNS: Final = str.maketrans({"\\": "\\\\", "%": "\\%", "_": "\\_"})
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Candidate:
+    """A readable memory with some of the query's words that passes the filters, except perhaps being in effect.
+
+    `occurrences`: how often it has each of the query's lexemes; `term_count`: its length in words. `masked`: replaced, while
+    replaced ones are not wanted. `recheck_content`: its text, if phrases or exclusions must be looked for in it.
+    """
+
+    key: Key
+    term_count: int
+    occurrences: Mapping[str, int]
+    effective_at: datetime
+    indexed_at: datetime
+    masked: bool
+    content_hash: int
+    recheck_content: str | None
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Candidates:
+    """What a search ranks, in no order. `capped`: there are more matches, earlier in effect. `any_of`: what all have some of."""
+
+    memories: Sequence[Candidate]
+    corpus: Corpus
+    capped: bool
+    any_of: Sequence[QueryTerm]
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Explained:
+    """One readable memory as the filters see it; `failed` names those that it does not pass, in their order."""
+
+    candidate: Candidate
+    failed: Sequence[str]
+
+
+async def find_candidates(
+    conn: Connection, query: ParsedQuery, filters: Filters, *, watermark: datetime | None, spaces: ReadableSpaces
+) -> Candidates:
+    """Find what a query with words in it asks for; with a watermark, only among what was indexed by then."""
+    if filters.repos is None:
+        return await _find_among_all(conn, query, filters, watermark=watermark, spaces=spaces)
+    rows = await _QUERIES.search_of.fetch(
+        conn,
+        repos=filters.repos,
+        watermark=watermark,
+        any=query.tsquery_any,
+        required=query.tsquery_required or None,
+        excluded=query.tsquery_excluded or None,
+        recheck=query.tsquery_recheck or None,
+        max_candidates=MAX_CANDIDATES + 1,
+        spaces=spaces.as_list(),
+        **_counted(query),
+        **filters.in_sql(),
+    )
+    [statistics] = (row for row in rows if row["repo"] is None)
+    memories = [_candidate(row) for row in rows if row["repo"] is not None]
+    corpus = Corpus(statistics["documents"], statistics["mean_length"], _occurrences(statistics))
+    return Candidates(memories[:MAX_CANDIDATES], corpus, len(memories) > MAX_CANDIDATES, query.terms)
+
+
+async def explain_candidate(
+    conn: Connection, query: ParsedQuery, filters: Filters, key: Key, *, spaces: ReadableSpaces
+) -> Explained | None:
+    """Look at one memory whatever the filters say of it; None if it is not there or not readable."""
+    row = await _QUERIES.explain_memory.fetchrow(
+        conn,
+        **key._asdict(),
+        repos=filters.repos,
+        spaces=spaces.as_list(),
+        **_counted(query),
+        **filters.in_sql(),
+    )
+    if row is None:
+        return None
+    return Explained(_candidate(row), [name for name, column in _FILTER_COLUMNS if not row[column]])
+
+
+_FILTER_COLUMNS: Final = (
+    ("repo", "passes_repo"),
+    ("scope", "passes_scope"),
+    ("kind", "passes_kind"),
+    ("agent", "passes_agent"),
+    ("client", "passes_client"),
+    ("createdAfter", "passes_created_after"),
+    ("createdBefore", "passes_created_before"),
+    ("occurredAfter", "passes_occurred_after"),
+    ("occurredBefore", "passes_occurred_before"),
+    ("asOf", "passes_as_of"),
+)
+
+
+async def _find_among_all(
+    conn: Connection, query: ParsedQuery, filters: Filters, *, watermark: datetime | None, spaces: ReadableSpaces
+) -> Candidates:
+    corpus = await _count_among_all(conn, query, filters, watermark=watermark, spaces=spaces)
+    any_of = rarest_terms(query.terms, corpus)
+    if not any_of:
+        return Candidates((), corpus, capped=False, any_of=())
+    narrowed = ParsedQuery(any_of, (), ())
+    rows = await _QUERIES.search_all.fetch(
+        conn,
+        watermark=watermark,
+        any=narrowed.tsquery_any,
+        required=query.tsquery_required or None,
+        excluded=query.tsquery_excluded or None,
+        recheck=query.tsquery_recheck or None,
+        max_candidates=MAX_CANDIDATES + 1,
+        spaces=spaces.as_list(),
+        **_counted(query),
+        **filters.in_sql(),
+    )
+    memories = [_candidate(row) for row in rows]
+    return Candidates(memories[:MAX_CANDIDATES], corpus, len(memories) > MAX_CANDIDATES, any_of)
+
+
+def rarest_terms(terms: Sequence[QueryTerm], corpus: Corpus) -> tuple[QueryTerm, ...]:
+    """The query's most telling words that are in the corpus at all, rarest first."""
+    counts = [(_matches(term, corpus), term) for term in terms]
+    found = sorted(((count, term) for count, term in counts if count), key=lambda counted: counted[0])
+    return tuple(term for _, term in found[:TELLING_TERMS])
+
+
+def _matches(term: QueryTerm, corpus: Corpus) -> int:
+    lexemes = {lexeme for form in term.forms for lexeme in form.lexemes}
+    return sum(corpus.frequencies.get(lexeme, 0) + corpus.frequencies.get(_longer(lexeme), 0) for lexeme in lexemes)
+
+
+async def _count_among_all(
+    conn: Connection, query: ParsedQuery, filters: Filters, *, watermark: datetime | None, spaces: ReadableSpaces
+) -> Corpus:
+    wanted = {lexeme: quote_lexeme(lexeme) for lexeme in query.lexemes}
+    # All lexemes with one beginning count as one that begins so.
+    wanted |= {_longer(prefix): f"{quote_lexeme(prefix)}:*" for prefix in query.prefixes}
+    rows = await _QUERIES.search_all_statistics.fetch(
+        conn,
+        alternatives=list(wanted),
+        queries=list(wanted.values()),
+        max_counted=MAX_COUNTED,
+        watermark=watermark,
+        as_of=filters.as_of,
+        include_superseded=filters.superseded,
+        spaces=spaces.as_list(),
+    )
+    frequencies: dict[str, int] = {row["alternative"]: row["matches"] for row in rows}
+    for prefix in query.prefixes:
+        frequencies[_longer(prefix)] = max(0, frequencies[_longer(prefix)] - frequencies.get(prefix, 0))
+    documents = max((row["documents"] for row in rows), default=0)
+    mean_length = rows[0]["mean_length"] if rows else 0.0
+    return Corpus(max(documents, *frequencies.values(), 0), mean_length, frequencies)
+
+
+def _longer(prefix: str) -> str:
+    return prefix + _LAST_CHARACTER
+
+
+def _counted(query: ParsedQuery) -> dict[str, object]:
+    patterns = [f"{prefix.translate(_LIKE_SIGNS)}%" for prefix in query.prefixes]
+    return {"lexemes": query.lexemes, "prefix_patterns": patterns}
+
+
+def _candidate(row: Row) -> Candidate:
+    return Candidate(
+        key=Key(row["repo"], row["space"], row["rkey"]),
+        term_count=row["term_count"],
+        occurrences=_occurrences(row),
+        effective_at=row["effective_at"],
+        indexed_at=row["indexed_at"],
+        masked=row["masked"],
+        content_hash=row["content_hash"],
+        recheck_content=row["recheck_content"],
+    )
+
+
+def _occurrences(row: Row) -> dict[str, int]:
+    return dict(zip(row["lexemes"] or (), row["times"] or (), strict=True))

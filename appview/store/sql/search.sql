@@ -1,0 +1,258 @@
+-- Lexical search. `:any`, `:required`, `:excluded` and `:recheck` are tsqueries (null for none), `:lexemes` and
+-- `:prefix_patterns` what is counted in each memory for its score. A memory's `times` are how often it has its `lexemes`.
+-- `:watermark` is null for a first page; later pages leave out what was indexed after it.
+
+-- name: search_of
+-- Candidates among some authors' memories, and first of all one row of statistics: `repo` is null, `documents` and
+-- `mean_length` tell of the corpus, `times` in how many of its memories each of the `lexemes` is. The corpus are the authors'
+-- readable memories that are in effect (with the replaced ones, if those are wanted): other filters do not make a word rare.
+with readable as not materialized (
+    select
+        m.repo, m.space, m.rkey, m.terms, m.term_count, m.effective_at, m.indexed_at, m.content,
+        case
+            when :include_superseded::bool then false
+            when :as_of::timestamptz is null then m.masked_from is not null
+            when m.masked_spans is null then m.masked_from is not null and m.masked_from <= :as_of
+            else m.masked_spans @> :as_of
+        end as masked,
+        (:kinds::text[] is null or coalesce(m.kind, '') = any(:kinds))
+        and (:scopes::text[] is null or coalesce(m.scope, '') = any(:scopes))
+        and (:agents::text[] is null or coalesce(m.agent, '') = any(:agents))
+        and (:clients::text[] is null or coalesce(m.client, '') = any(:clients))
+        and (:created_after::timestamptz is null or m.created_at >= :created_after)
+        and (:created_before::timestamptz is null or m.created_at < :created_before)
+        and (:occurred_after::timestamptz is null or m.occurred_to > :occurred_after)
+        and (:occurred_before::timestamptz is null or m.occurred_from < :occurred_before) as passes
+    from repos r
+    join memories m on m.repo = r.repo and m.space = r.space
+    where r.visible and r.repo = any(:repos::text[]) and (r.space = '' or r.space = any(:spaces::text[]))
+        and (:as_of is null or m.effective_at <= :as_of)
+        and (:watermark::timestamptz is null or m.indexed_at <= :watermark)
+),
+totals as (
+    select count(*) as documents, coalesce(avg(m.term_count), 0)::float8 as mean_length
+    from readable m
+    where not m.masked
+),
+matched as materialized (
+    select
+        m.repo, m.space, m.rkey, m.term_count, m.effective_at, m.indexed_at, m.masked, found.lexemes, found.times,
+        case when m.passes and (:required::tsquery is null or m.terms @@ :required)
+            and (:excluded::tsquery is null or not m.terms @@ :excluded)
+            then hashtextextended(m.content, 0) end as content_hash,
+        case when m.terms @@ :recheck::tsquery then m.content end as recheck_content
+    from readable m
+    cross join lateral (
+        select array_agg(u.lexeme) as lexemes, array_agg(cardinality(u.positions)) as times
+        from unnest(
+            case
+                when :prefix_patterns::text[] <> '{}' then m.terms
+                else ts_filter(setweight(m.terms, 'A', :lexemes::text[]), '{a}') -- much less to take apart
+            end
+        ) u
+        where u.lexeme = any(:lexemes) or u.lexeme like any(:prefix_patterns)
+    ) found
+    where m.terms @@ :any::tsquery
+),
+frequencies as (
+    select array_agg(f.lexeme) as lexemes, array_agg(f.frequency::int) as times
+    from (
+        select u.lexeme, count(*) as frequency
+        from matched m
+        cross join lateral unnest(m.lexemes) as u (lexeme)
+        where not m.masked
+        group by u.lexeme
+    ) f
+)
+select
+    t.documents, t.mean_length, f.lexemes, f.times, null as repo, null as space, null as rkey, null as term_count,
+    null as effective_at, null as indexed_at, null as masked, null as content_hash, null as recheck_content
+from totals t
+cross join frequencies f
+union all
+(
+    select
+        null, null, m.lexemes, m.times, m.repo, m.space, m.rkey, m.term_count,
+        m.effective_at, m.indexed_at, m.masked, m.content_hash, m.recheck_content
+    from matched m
+    where m.content_hash is not null
+    order by m.effective_at desc, m.repo, m.space, m.rkey
+    limit :max_candidates::int
+);
+
+-- name: search_all_statistics
+-- The corpus of a search over all authors, one row for each alternative: `matches` is how many readable memories in effect
+-- have it, counted up to :max_counted. `documents` are all memories of served repos, replaced ones too: to count those in
+-- effect would take a walk through all. `mean_length` is that of the latest thousand.
+with spaces as materialized (
+    select r.repo, r.space
+    from unnest(:spaces::text[]) as readable (space)
+    join repos r on r.space = readable.space and r.visible
+)
+select
+    a.alternative,
+    (
+        select count(*)
+        from (
+            (
+                select m.effective_at
+                from memories m
+                join repos r on r.repo = m.repo and r.space = m.space and r.visible
+                where m.space = '' and m.terms @@ a.query::tsquery
+                    and (:as_of::timestamptz is null or m.effective_at <= :as_of)
+                    and (:watermark::timestamptz is null or m.indexed_at <= :watermark)
+                    and not case
+                        when :include_superseded::bool then false
+                        when :as_of::timestamptz is null then m.masked_from is not null
+                        when m.masked_spans is null then m.masked_from is not null and m.masked_from <= :as_of
+                        else m.masked_spans @> :as_of
+                    end
+            )
+            union all
+            (
+                select m.effective_at
+                from spaces s
+                join memories m on m.repo = s.repo and m.space = s.space
+                where m.terms @@ a.query::tsquery
+                    and (:as_of is null or m.effective_at <= :as_of)
+                    and (:watermark is null or m.indexed_at <= :watermark)
+                    and not case
+                        when :include_superseded::bool then false
+                        when :as_of::timestamptz is null then m.masked_from is not null
+                        when m.masked_spans is null then m.masked_from is not null and m.masked_from <= :as_of
+                        else m.masked_spans @> :as_of
+                    end
+            )
+            limit :max_counted::int
+        ) counted
+    ) as matches,
+    (
+        select coalesce(sum(r.memory_count), 0)
+        from repos r
+        where r.visible and (r.space = '' or r.space = any(:spaces))
+    ) as documents,
+    (
+        select coalesce(avg(latest.term_count), 0)::float8
+        from (
+            select m.term_count
+            from memories m
+            join repos r on r.repo = m.repo and r.space = m.space and r.visible
+            where m.space = ''
+            order by m.effective_at desc, m.repo desc, m.rkey desc
+            limit 1000
+        ) latest
+    ) as mean_length
+from unnest(:alternatives::text[], :queries::text[]) as a (alternative, query);
+
+-- name: search_all
+-- Candidates among the memories of all authors: the latest that have what `:any` asks for and pass every filter.
+with picked as (
+    (
+        select m.repo, m.space, m.rkey, m.terms, m.term_count, m.effective_at, m.indexed_at, m.content,
+            case
+                when :include_superseded::bool then false
+                when :as_of::timestamptz is null then m.masked_from is not null
+                when m.masked_spans is null then m.masked_from is not null and m.masked_from <= :as_of
+                else m.masked_spans @> :as_of
+            end as masked
+        from memories m
+        join repos r on r.repo = m.repo and r.space = m.space and r.visible
+        where m.space = ''
+            and m.terms @@ :any::tsquery
+            and (:as_of is null or m.effective_at <= :as_of)
+            and (:watermark::timestamptz is null or m.indexed_at <= :watermark)
+            and (:required::tsquery is null or m.terms @@ :required)
+            and (:excluded::tsquery is null or not m.terms @@ :excluded)
+            and (:kinds::text[] is null or coalesce(m.kind, '') = any(:kinds))
+            and (:scopes::text[] is null or coalesce(m.scope, '') = any(:scopes))
+            and (:agents::text[] is null or coalesce(m.agent, '') = any(:agents))
+            and (:clients::text[] is null or coalesce(m.client, '') = any(:clients))
+            and (:created_after::timestamptz is null or m.created_at >= :created_after)
+            and (:created_before::timestamptz is null or m.created_at < :created_before)
+            and (:occurred_after::timestamptz is null or m.occurred_to > :occurred_after)
+            and (:occurred_before::timestamptz is null or m.occurred_from < :occurred_before)
+        order by m.effective_at desc
+        limit :max_candidates::int
+    )
+    union all
+    (
+        select m.repo, m.space, m.rkey, m.terms, m.term_count, m.effective_at, m.indexed_at, m.content,
+            case
+                when :include_superseded::bool then false
+                when :as_of::timestamptz is null then m.masked_from is not null
+                when m.masked_spans is null then m.masked_from is not null and m.masked_from <= :as_of
+                else m.masked_spans @> :as_of
+            end as masked
+        from unnest(:spaces::text[]) as readable (space)
+        join repos r on r.space = readable.space and r.visible
+        join memories m on m.repo = r.repo and m.space = r.space
+        where (m.space = '' or m.space = any(:spaces))
+            and m.terms @@ :any::tsquery
+            and (:as_of is null or m.effective_at <= :as_of)
+            and (:watermark::timestamptz is null or m.indexed_at <= :watermark)
+            and (:required::tsquery is null or m.terms @@ :required)
+            and (:excluded::tsquery is null or not m.terms @@ :excluded)
+            and (:kinds::text[] is null or coalesce(m.kind, '') = any(:kinds))
+            and (:scopes::text[] is null or coalesce(m.scope, '') = any(:scopes))
+            and (:agents::text[] is null or coalesce(m.agent, '') = any(:agents))
+            and (:clients::text[] is null or coalesce(m.client, '') = any(:clients))
+            and (:created_after::timestamptz is null or m.created_at >= :created_after)
+            and (:created_before::timestamptz is null or m.created_at < :created_before)
+            and (:occurred_after::timestamptz is null or m.occurred_to > :occurred_after)
+            and (:occurred_before::timestamptz is null or m.occurred_from < :occurred_before)
+    )
+)
+select
+    m.repo, m.space, m.rkey, m.term_count, m.effective_at, m.indexed_at, m.masked, found.lexemes, found.times,
+    hashtextextended(m.content, 0) as content_hash,
+    case when m.terms @@ :recheck::tsquery then m.content end as recheck_content
+from (
+    select * from picked order by effective_at desc, repo, space, rkey limit :max_candidates
+) m
+cross join lateral (
+    select array_agg(u.lexeme) as lexemes, array_agg(cardinality(u.positions)) as times
+    from unnest(
+        case
+            when :prefix_patterns::text[] <> '{}' then m.terms
+            else ts_filter(setweight(m.terms, 'A', :lexemes::text[]), '{a}') -- much less to take apart
+        end
+    ) u
+    where u.lexeme = any(:lexemes) or u.lexeme like any(:prefix_patterns)
+) found;
+
+-- name: explain_memory
+-- What the filters, in their order, and the query's words make of one readable memory. No filter is applied.
+select
+    m.repo, m.space, m.rkey, m.term_count, m.effective_at, m.indexed_at, m.content as recheck_content,
+    hashtextextended(m.content, 0) as content_hash,
+    case
+        when :include_superseded::bool then false
+        when :as_of::timestamptz is null then m.masked_from is not null
+        when m.masked_spans is null then m.masked_from is not null and m.masked_from <= :as_of
+        else m.masked_spans @> :as_of
+    end as masked,
+    found.lexemes, found.times,
+    (:repos::text[] is null or m.repo = any(:repos)) as passes_repo,
+    (:scopes::text[] is null or coalesce(m.scope, '') = any(:scopes)) as passes_scope,
+    (:kinds::text[] is null or coalesce(m.kind, '') = any(:kinds)) as passes_kind,
+    (:agents::text[] is null or coalesce(m.agent, '') = any(:agents)) as passes_agent,
+    (:clients::text[] is null or coalesce(m.client, '') = any(:clients)) as passes_client,
+    (:created_after::timestamptz is null or m.created_at >= :created_after) as passes_created_after,
+    (:created_before::timestamptz is null or m.created_at < :created_before) as passes_created_before,
+    coalesce(:occurred_after::timestamptz is null or m.occurred_to > :occurred_after, false) as passes_occurred_after,
+    coalesce(:occurred_before::timestamptz is null or m.occurred_from < :occurred_before, false) as passes_occurred_before,
+    (:as_of is null or m.effective_at <= :as_of) as passes_as_of
+from repos r
+join memories m on m.repo = r.repo and m.space = r.space
+cross join lateral (
+    select array_agg(u.lexeme) as lexemes, array_agg(cardinality(u.positions)) as times
+    from unnest(
+        case
+            when :prefix_patterns::text[] <> '{}' then m.terms
+            else ts_filter(setweight(m.terms, 'A', :lexemes::text[]), '{a}') -- much less to take apart
+        end
+    ) u
+    where u.lexeme = any(:lexemes) or u.lexeme like any(:prefix_patterns)
+) found
+where r.visible and r.repo = :repo::text and r.space = :space::text and m.rkey = :rkey::text
+    and (m.space = '' or m.space = any(:spaces::text[]));
