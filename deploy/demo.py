@@ -64,10 +64,13 @@ async def demonstrate(settings: Settings) -> None:
     """Fills an index, serves it, asks it four things, and goes on serving."""
     port = settings.appview.port
     bind(HOST, port).close()  # a taken port is better known now than after the replay
-    DATA_DIR.parent.mkdir(exist_ok=True)
-    step("Starting an embedded Postgres in .data/demo")
-    clear_cluster(DATA_DIR)
-    with hold_cluster(DATA_DIR):
+    data_dir = settings.database.data_dir
+    data_dir.parent.mkdir(exist_ok=True)
+    step("Starting an embedded Postgres of its own")
+    clear_cluster(data_dir)
+    with hold_cluster(data_dir) as cluster:
+        if cluster.home != data_dir.absolute():
+            print(f"  in {cluster.home}, as the user it runs as may not enter {data_dir}", flush=True)
         step("Replaying a recorded firehose: eight people, nine months of memories")
         report = await replay(
             settings,
@@ -105,7 +108,8 @@ async def ask(base: str) -> None:
     found = await show(base, "A search", "searchRecords", search)
     tell_record(found["records"][0])
 
-    replaced = await show(base, "A replaced fact is masked, and says by what", "getRecord", {"uri": names["mara/lisbon"]})
+    lisbon = {"uri": names["mara/lisbon"]}
+    replaced = await show(base, "A replaced fact is masked, and says by what", "getRecord", lisbon)
     tell_record(replaced)
     print(f"    superseded by {replaced['supersededBy'][0]}")
 
@@ -114,7 +118,9 @@ async def ask(base: str) -> None:
 
     why = {"q": QUESTION, "repo": "mara.test", "explainUri": names["mara/porto"], "limit": "1"}
     explained = await show(base, "Why was an older memory not recalled?", "searchRecords", why)
-    print(f"    {json.dumps(explained['explanation'], ensure_ascii=False)}", flush=True)
+    reason = explained["explanation"]
+    print(f"    not recalled: {reason['failedFilter']}, by {reason['maskedBy'][0]}")
+    print(f"    without that it would have scored {reason['score']} of 1000", flush=True)
 
 
 async def until_healthy(base: str) -> None:
@@ -131,7 +137,7 @@ async def until_healthy(base: str) -> None:
 
 async def show(base: str, title: str, method: str, parameters: Mapping[str, str]) -> Json:
     """Asks, and prints the line that asks it again."""
-    url = f"{base}/xrpc/{NAMESPACE}.{method}?{urlencode(parameters)}"
+    url = f"{base}/xrpc/{NAMESPACE}.{method}?{urlencode(parameters, safe=':/')}"
     print(f"\n{title}\n    curl '{url}'", flush=True)
     return await get(url)
 
