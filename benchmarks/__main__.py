@@ -6,13 +6,13 @@ import argparse
 import asyncio
 import json
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import asdict
 
 from benchmarks import dense, verify
 from benchmarks.result import Result
 
-BENCHMARKS: dict[str, Callable[[], Awaitable[Result]]] = {
+BENCHMARKS: dict[str, Callable[[], Coroutine[None, None, Result]]] = {
     "verify": verify.run,
     "dense": dense.run,
 }

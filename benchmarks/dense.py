@@ -5,9 +5,8 @@ The floors: verifying alone, and storing alone (the same batches, verified befor
 
 from __future__ import annotations
 
-import os
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from datetime import UTC, datetime
 from pathlib import Path
 from time import perf_counter
@@ -34,17 +33,25 @@ async def run() -> Result:
     """Commits per second from frame bytes to committed rows; `peer_value` is the smaller floor."""
     work = one_op_commits(REPOS, COMMITS_EACH)
     commits = REPOS * COMMITS_EACH
-    with tempfile.TemporaryDirectory(prefix="memory-bench-") as folder:
-        os.chmod(folder, 0o711)  # as root, Postgres runs as another user
-        with hold_cluster(Path(folder) / "postgres") as cluster:
-            started = perf_counter()
-            batches = judge(work)
-            verify_only = commits / (perf_counter() - started)
-            insert_only = commits / await timed_insert(cluster.url("insert_only"), batches)
-            whole = commits / await timed_replay(cluster.url("whole"), work)
+    with (
+        tempfile.TemporaryDirectory(prefix="memory-bench-") as folder,
+        hold_cluster(open_to_all(folder) / "postgres") as cluster,
+    ):
+        started = perf_counter()
+        batches = judge(work)
+        verify_only = commits / (perf_counter() - started)
+        insert_only = commits / await timed_insert(cluster.url("insert_only"), batches)
+        whole = commits / await timed_replay(cluster.url("whole"), work)
     floor = min(verify_only, insert_only)
     notes = (f"verify-only {verify_only:.0f}/s, insert-only {insert_only:.0f}/s, whole {whole:.0f}/s",)
     return Result("dense", round(whole), "commits/s", round(floor), round(whole / floor, 3), notes)
+
+
+def open_to_all(folder: str) -> Path:
+    """As root, Postgres runs as another user."""
+    path = Path(folder)
+    path.chmod(0o711)
+    return path
 
 
 def judge(work: Workload) -> list[Batch]:
@@ -67,7 +74,7 @@ def judge(work: Workload) -> list[Batch]:
 async def timed_insert(url: str, batches: list[Batch]) -> float:
     """Seconds to store judged batches."""
 
-    async def feed() -> AsyncIterator[Batch]:
+    async def feed() -> AsyncGenerator[Batch]:
         for batch in batches:
             yield batch
 

@@ -4,7 +4,8 @@
 `Unavailable`: something outside is not there now; retry with back-off.
 `Misconfigured`: ours to mend; exit and say which setting.
 
-A class's docstring is its default message; context goes into attributes, never record text, queries, tokens or Space URIs.
+A class's docstring is its default message; context goes into attributes, never record text, queries, tokens or Space
+URIs.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ByteSize, Confi
 
 from memory.errors import Misconfigured
 from memory.identifiers import is_did, normalise_source
+from memory.outbound_addresses import Network
 from memory.telemetry import get_logger
 
 MIB: Final = 1024 * 1024
@@ -48,6 +49,7 @@ def _read_repos(text: object) -> object:
 
 Source = Annotated[str, AfterValidator(normalise_source)]
 Sources = Annotated[tuple[Source, ...], BeforeValidator(_split)]
+Networks = Annotated[tuple[Network, ...], BeforeValidator(_split)]
 Count = Annotated[int, Field(ge=1)]
 
 
@@ -80,6 +82,14 @@ class IndexerSettings(_Part):
     relay_urls: Sources = Field(default=(), description="The relays to follow, separated by commas.")
     pds_urls: Sources = Field(default=(), description="Single PDSes to follow, separated by commas.")
     plc_url: Source = Field(default="https://plc.directory", description="The directory of did:plc identities.")
+    handle_resolver: Sources = Field(
+        default=(),
+        description="PDSes to ask whose a handle is, instead of DNS and the handle's host; for development.",
+    )
+    allow_private_addresses: Networks = Field(
+        default=(),
+        description="Private networks that may be asked, without TLS too, like `127.0.0.0/8`; for development.",
+    )
     repos: Annotated[Literal["all"] | frozenset[str], BeforeValidator(_read_repos)] = Field(
         default="all", description="Whose memories are indexed: `all`, or a file with one DID a line."
     )

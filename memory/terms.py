@@ -14,11 +14,12 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 from functools import lru_cache
 from hashlib import blake2b
+from itertools import chain, pairwise
 from typing import NamedTuple
 
 import snowballstemmer
@@ -56,7 +57,7 @@ _HAN = re.compile(f"[{HAN}]")
 _ARABIC_ARTICLE = re.compile("^[\u0648\u0641]?(?:[\u0628\u0643]?\u0627\u0644|\u0644\u0644)(?=..)")
 _LONGEST_STEMMED = 32
 _LONGEST_CACHED_RUN = 24
-_CACHED_RUNS = 1 << 14
+_CACHED = 1 << 14
 
 
 class Kind(Enum):
@@ -234,30 +235,39 @@ def _tokens(folded: str) -> Iterator[_Token]:
         position += tokens[-1].position if tokens else 0
 
 
-def _run_lexemes(run: str) -> Iterable[Iterable[str]]:
-    """Give the quoted lexemes of each position of a run. Words come again, what is written without spaces seldom does."""
-    if len(run) <= _LONGEST_CACHED_RUN and (run.isascii() or _DENSE.search(run) is None):
-        return _word_lexemes(run)
-    return _group_lexemes(run)
+def _run_lexemes(run: str) -> Iterable[Sequence[str]]:
+    """Give the quoted lexemes of each position of a run."""
+    if run.isascii() or _DENSE.search(run) is None:
+        # Words come again; what is written without spaces seldom does.
+        return _known_spaced_lexemes(run) if len(run) <= _LONGEST_CACHED_RUN else _spaced_lexemes(run)
+    return chain.from_iterable(map(_segment_lexemes, _SEGMENT.finditer(run)))
 
 
-def _group_lexemes(run: str) -> list[list[str]]:
+def _segment_lexemes(segment: re.Match[str]) -> Iterable[Sequence[str]]:
+    match segment.lastgroup:
+        case "cjk":
+            return ([f"'{gram}'" for gram in grams] for grams in _cjk_grams(segment.group()))
+        case "unspaced":
+            return ([f"'{gram}'"] for gram in _unspaced_grams(segment.group()))
+        case _:
+            return chain.from_iterable(map(_spaced_lexemes, _RUN.findall(segment.group())))
+
+
+def _spaced_lexemes(run: str) -> list[list[str]]:
     groups: list[list[str]] = []
-    for token in _run_tokens(run):
+    for token in _spaced_tokens(run, 0, 0):
         if token.position > len(groups):
             groups.append([])
         groups[-1] += map(quote_lexeme, (token.exact, *token.variants))
     return groups
 
 
-@lru_cache(maxsize=_CACHED_RUNS)
-def _word_lexemes(run: str) -> tuple[tuple[str, ...], ...]:
-    return tuple(map(tuple, _group_lexemes(run)))
+_known_spaced_lexemes = lru_cache(maxsize=_CACHED)(_spaced_lexemes)
 
 
 def _run_tokens(run: str) -> list[_Token]:
     """Split what stands together without a space; positions from 1, places in the run."""
-    if _DENSE.search(run) is None:
+    if run.isascii() or _DENSE.search(run) is None:
         return _spaced_tokens(run, 0, 0)
     tokens: list[_Token] = []
     for segment in _SEGMENT.finditer(run):
@@ -293,26 +303,40 @@ def _spaced_tokens(run: str, position: int, start: int) -> list[_Token]:
 
 
 def _cjk_tokens(run: str, position: int, start: int) -> list[_Token]:
-    if len(run) == 1:
-        return [_Token(position + 1, start, start + 1, Kind.WORD, run)]
     tokens: list[_Token] = []
-    for at, character in enumerate(run):
-        if at + 1 < len(run):
-            tokens.append(_Token(position + at + 1, start + at, start + at + 2, Kind.PAIR, run[at : at + 2]))
-        kind = Kind.CHARACTER if _HAN.match(character) else Kind.REST
-        tokens.append(_Token(position + at + 1, start + at, start + at + 1, kind, character))
+    for at, grams in enumerate(_cjk_grams(run)):
+        for gram in grams:
+            kind = _cjk_kind(gram) if len(run) > 1 else Kind.WORD
+            tokens.append(_Token(position + at + 1, start + at, start + at + len(gram), kind, gram))
     return tokens
+
+
+def _cjk_grams(run: str) -> Iterable[Sequence[str]]:
+    """Give each character, after the pair that it begins."""
+    pairs = map("".join, pairwise(run))
+    return chain(zip(pairs, run, strict=False), [(run[-1],)])
+
+
+def _cjk_kind(gram: str) -> Kind:
+    if len(gram) > 1:
+        return Kind.PAIR
+    return Kind.CHARACTER if _HAN.match(gram) else Kind.REST
 
 
 def _unspaced_tokens(run: str, position: int, start: int) -> list[_Token]:
     tokens: list[_Token] = []
-    for at in range(len(run)):
-        gram = run[at : at + 3]
+    for at, gram in enumerate(_unspaced_grams(run)):
         kind = Kind.TRIGRAM if len(gram) == 3 else Kind.REST if at else Kind.STUB
         tokens.append(_Token(position + at + 1, start + at, start + at + len(gram), kind, gram))
     return tokens
 
 
+def _unspaced_grams(run: str) -> list[str]:
+    """Give the trigrams, and at the end what is left of them."""
+    return [run[at : at + 3] for at in range(len(run))]
+
+
+@lru_cache(maxsize=_CACHED)
 def _root(word: str) -> str:
     """Give what the inflections of a word share; the word itself where nothing is known."""
     if not word.isascii():

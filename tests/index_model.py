@@ -1,12 +1,12 @@
-"""What an index of memories holds, once more: plain Python over the current contents of repos, no database, no increments.
+"""What an index of memories holds, once more: plain Python over the current contents of repos, nothing incremental.
 
-A repo takes writes (rkey → record or None) and keeps what was observed of each key. Masks are asked anew of what is there, by
-`tests.masking_model`.
+A repo takes writes (rkey → record or None) and keeps what was observed of each key. Masks are asked anew of what is
+there, by `tests.masking_model`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -76,7 +76,8 @@ class ModelRepo:
     def effective_at(self, rkey: str) -> datetime:
         """min(createdAt, first indexed)."""
         key = self.keys[rkey]
-        assert key.record is not None and key.first_indexed_at is not None
+        assert key.record is not None
+        assert key.first_indexed_at is not None
         return min(_time(key.record["createdAt"]), key.first_indexed_at)
 
     def world(self) -> World:
@@ -110,9 +111,7 @@ class ModelRepo:
     def replaced_by(self, rkey: str) -> set[str]:
         """The rkeys of the current memories that replace `rkey`, those of ignored edges left out."""
         world = self.world()
-        return {
-            other for other, memory in world.items() if rkey in memory.replaces and not ignores(world, other, rkey)
-        }
+        return {other for other, memory in world.items() if rkey in memory.replaces and not ignores(world, other, rkey)}
 
     def _targets(self, rkey: str, record: Record) -> set[str]:
         prefix = f"at://{self.did}/{COLLECTION}/"
@@ -126,5 +125,5 @@ def _time(text: object) -> datetime:
     return datetime.fromisoformat(text)
 
 
-def _ranks(times: object) -> dict[datetime, int]:
-    return {moment: rank for rank, moment in enumerate(sorted(set(times)))}  # type: ignore[call-overload]
+def _ranks(times: Iterable[datetime]) -> dict[datetime, int]:
+    return {moment: rank for rank, moment in enumerate(sorted(set(times)))}

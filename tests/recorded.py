@@ -96,8 +96,8 @@ TABLES = {
     "versions": "select * from memory_versions order by repo, space, rkey, number",
     "invalid": "select * from invalid_records order by repo, space, rkey",
     # The directory is asked once more at the end of every replay, so a tombstone may come before the last commits.
-    "repos": "select repo, space, state, reason, rev, commit_cid, data_cid, visible, status, memory_count, memory_bytes,"
-    " edge_count, over_quota_count from repos where visible order by repo, space",
+    "repos": "select repo, space, state, reason, rev, commit_cid, data_cid, visible, status, memory_count,"
+    " memory_bytes, edge_count, over_quota_count from repos where visible order by repo, space",
     "hidden": "select repo, space, visible, status, memory_count from repos where not visible order by repo, space",
     "identities": "select * from identities order by repo",
 }

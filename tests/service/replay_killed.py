@@ -13,7 +13,7 @@ import signal
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, cast
 
 from memory.database import Database, open_database
 from memory.queries import Connection, Isolation
@@ -58,7 +58,7 @@ class CountedDatabase(Database):
     ) -> AsyncGenerator[Connection]:
         self.countdown.word()
         async with super().transaction(isolation=isolation, readonly=readonly) as conn:
-            yield CountedConnection(conn, self.countdown)
+            yield cast("Connection", CountedConnection(conn, self.countdown))
             self.countdown.word()
         self.countdown.word()
 

@@ -11,6 +11,7 @@ from indexer.interpret import interpret_block
 from indexer.recording import frame_seq
 from indexer.verify.car import encode_block
 from memory.database import Database
+from memory.queries import Connection
 from memory.space import PUBLIC
 from tests.builders import RepoBuilder, Sequence, memory
 from tests.mutations import mutate
@@ -67,9 +68,9 @@ async def test_damaged_frames_leave_every_repo_true_or_waiting_for_a_fetch(datab
         assert cursor == 119
 
 
-async def memories(conn: object) -> set[tuple[object, ...]]:
+async def memories(conn: Connection) -> set[tuple[object, ...]]:
     """What is held, with its masks."""
-    rows = await conn.fetch("select repo, rkey, cid, masked_from from memories")  # type: ignore[attr-defined]
+    rows = await conn.fetch("select repo, rkey, cid, masked_from from memories")
     return {tuple(row) for row in rows}
 
 
@@ -79,7 +80,8 @@ async def test_damaged_records_never_take_their_batch_along(database: Database, 
     authors = [RepoBuilder(f"damaged{number}", stream=stream) for number in range(30)]
     witness = RepoBuilder("witness", stream=stream)
     frames = [frame for author in [*authors, witness] for frame in author.genesis()]
-    block = encode_block(memory("It's 'quoted' \x00 日本語 ไทย عربى", kind="fact", scope="work", tags=["a", {"b": [1, None]}]))
+    record = memory("It's 'quoted' \x00 日本語 ไทย عربى", kind="fact", scope="work", tags=["a", {"b": [1, None]}])
+    block = encode_block(record)
     for number, author in enumerate(authors):
         damaged = mutate(block, draw) or b"\xa0"
         interpret_block(author.did, PUBLIC, "3kaaaaaaaaa2a", "cid", damaged)

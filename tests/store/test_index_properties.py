@@ -1,4 +1,4 @@
-"""The index holds what a plain model of the same contents holds, whatever the order, the batches, repetitions and crashes."""
+"""The index holds what a plain model of the same contents holds, whatever the order, batches, copies and crashes."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
-import cbrrr
-
 from indexer.arrivals import Batch, CommitArrived, Place, Position, Source, SourceKind
 from indexer.interpret import MemoryOp, StoredMemory, interpret_block
 from indexer.quota import QuotaLimits
+from indexer.verify.car import encode_block
 from indexer.verify.commit import VerifiedCommit
 from indexer.writer import Writer
 from memory.database import Database
-from memory.identifiers import COLLECTION
+from memory.identifiers import COLLECTION, cid_text
 from memory.queries import Connection, Isolation
 from memory.space import PUBLIC
+from tests.builders import block_cid
 from tests.index_model import ModelRepo
 
 CASES = int(os.environ.get("TEST_INDEX_CASES", "10000"))
@@ -56,8 +56,8 @@ class Author:
                 ops.append(MemoryOp(rkey, None))
                 continue
             record = self.record(rkey)
-            block = cbrrr.encode_dag_cbor(record)
-            cid = cbrrr.CID.cidv1_dag_cbor_sha256_32_from(block).encode()
+            block = encode_block(record)
+            cid = cid_text(block_cid(block))
             entry = interpret_block(self.did, PUBLIC, rkey, cid, block)
             assert isinstance(entry, StoredMemory) == ("createdAt" in record)
             self.model.write(rkey, cid, record, isinstance(entry, StoredMemory), at)
@@ -176,9 +176,7 @@ async def play_round(database: Database, draw: random.Random, round_number: int)
         assert {rkey for rkey, row in mine.items() if row["component"]} == model.cyclic(), context
         for moment in {row["effective_at"] for row in mine.values()}:
             masked = {
-                row["rkey"]
-                for row in spans
-                if row["repo"] == author.did and row["at"] == moment and row["masked"]
+                row["rkey"] for row in spans if row["repo"] == author.did and row["at"] == moment and row["masked"]
             }
             assert masked == model.masked_at(moment), f"{context} as of {moment}"
         for rkey in mine:

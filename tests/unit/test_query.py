@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from appview.search.phrases import find_phrase, parse_phrase, phrase_matches
+from appview.search.phrases import find_phrases, parse_phrase, phrase_matches, read
 from appview.search.query import ParsedQuery, parse_query
 from appview.search.stop_words import STOP_WORDS, stop_words_for
 from memory.folding import fold
@@ -12,7 +12,7 @@ from memory.terms import MAX_POSITIONS, Match, index_terms
 from tests.text_search import matches, parse_tsquery, parse_vector
 
 MIXED = (
-    "abc ABC the é ßł_.-+#@/:'\"\" --\\&|!()<>*~= \n\0\ud800\u0301\u200b“”"
+    'abc ABC the é ßł_.-+#@/:\'"" --\\&|!()<>*~= \n\0\ud800\u0301\u200b“”'
     "Жё في اكتب हिन्दी ไทยกขำ 北京的大学 ひらカナー 한국어 🍵👩 ½ﷺ㌀①٣"
 )
 queries = st.text(st.characters(), max_size=60) | st.text(MIXED, max_size=60)
@@ -62,11 +62,13 @@ def test_words_are_alternatives_in_order_each_once() -> None:
         ('"foo-bar"', "a foo-bar", True),
         ('"foo-bar"', "a foo bar", False),
         ('"foo bar"', "a foo-bar", True),
-        ('"foo, bar"', "foo,bar", True),
+        ('"foo, bar"', "Foo,\nbar", True),
+        ('"foo, bar"', "foo bar", False),
         ('"id"', "user_id", True),
         ('"don\'t"', "I don’t know", True),
         ('"京大"', "北京大学", True),
-        ('"北京 大学"', "北京大学", True),
+        ('"北京 大学"', "北京，大学", True),
+        ('"北京 大学"', "北京大学", False),
         ('"北京大学"', "北京 大学", False),
         ('"ชา"', "ชอบชาเขียว", True),
         ('"iphone"', "新iPhone手机", True),
@@ -110,7 +112,7 @@ def test_a_minus_or_quote_elsewhere_is_literal(q: str, words: list[str]) -> None
 
 def test_an_unbalanced_quote_after_a_phrase_is_literal() -> None:
     query = parse_query('"green tea" and "cake')
-    assert [phrase.pieces for phrase in query.phrases] == [("green", "tea")]
+    assert [phrase.text for phrase in query.phrases] == ["green tea"]
     assert asked(query) == ["green", "tea", "cake"]
 
 
@@ -143,7 +145,7 @@ def test_a_prefix_is_no_stop_word() -> None:
         ("what does the cat like", ["cat", "like"]),
         ("Wo ist die Katze und der Hund", ["die", "katze", "hund"]),
         ("où est le chat de Zoé", ["chat", "zoe"]),
-        ("dónde está la casa de Ana", ["esta", "casa", "ana"]),
+        ("dónde está la casa de Ana", ["casa", "ana"]),
         ("где живёт Алиса", ["живет", "алиса"]),
         ("أين تعيش أليس", ["تعيش", "اليس"]),
         ("पैंथर्स ने कितने अंक दिए", ["पैंथर्स", "अंक", "दिए"]),
@@ -162,7 +164,7 @@ def test_stop_words_of_other_languages_delete_nothing(q: str) -> None:
 
 def test_stop_words_are_kept_in_filters_and_where_nothing_else_is_left() -> None:
     assert asked(parse_query('"the who" the')) == ["the", "who"]
-    assert [exclusion.pieces for exclusion in parse_query("tea -the").exclusions] == [("the",)]
+    assert [exclusion.text for exclusion in parse_query("tea -the").exclusions] == ["the"]
     assert asked(parse_query("to be or not to be")) == ["not"]
     assert asked(parse_query("what is the")) == ["what", "is", "the"]
 
@@ -180,7 +182,7 @@ def test_unsure_means_english() -> None:
 
 
 def test_stop_word_lists_hold_no_english_word_of_substance() -> None:
-    substance = "dog want war sea die hat son car pour comment come door men till man per ton fur art bad mit den big"
+    substance = "dog want war sea die hat son car pour comment come door men till man per ton fur art bad den big sur"
     for language, stop_words in STOP_WORDS.items():
         assert stop_words.isdisjoint(substance.split()), language
 
@@ -193,7 +195,8 @@ def test_a_phrase_is_found_beyond_the_positions_that_postgres_keeps() -> None:
 def test_a_phrase_is_found_where_it_stands() -> None:
     phrase = parse_phrase("tea time")
     assert phrase is not None
-    assert list(find_phrase(fold("Tea time, steatime, TEA-TIME!"), phrase)) == [(0, 8), (20, 28)]
+    assert list(find_phrases(fold("Tea time, steatime, TEA-TIME!"), [phrase], 9)) == [(0, 8), (20, 28)]
+    assert list(find_phrases("tea time " * 3, [phrase], 2)) == [(0, 8), (9, 17)]
 
 
 def test_one_word_is_decided_by_the_index_alone() -> None:
@@ -251,14 +254,18 @@ def test_the_index_never_loses_a_phrase(content: str, data: st.DataObject) -> No
     phrase = parse_phrase(content[start:end])
     if phrase is None:
         return
-    found = phrase_matches(fold(content), phrase)
+    found = phrase_matches(read(fold(content)), phrase)
     in_index = passes(content, phrase.tsquery)
     assert in_index or not found
     if phrase.is_one_lexeme:
         assert in_index == found
 
 
-@given(st.lists(st.sampled_from("green tea Élodie любит the 北京大学 ชาเขียว foo-bar v2.1 C++ 🍵 don't".split()), min_size=1))
+@given(
+    st.lists(
+        st.sampled_from("green tea Élodie любит the 北京大学 ชาเขียว foo-bar v2.1 C++ 🍵 don't".split()), min_size=1
+    )
+)
 def test_neighbouring_words_are_a_phrase(words: list[str]) -> None:
     content = "\n ".join(words)
     for start in range(len(words)):

@@ -1,0 +1,296 @@
+"""Identities looked up while the daemon lives, each as rarely as can be, and remembered.
+
+What is held answers as long as it is young enough. Else the DID's document is asked for, once for all who wait, and at
+most once in ten minutes; a bad signature may force one look-up more in that time, for keys do change. Whatever goes
+wrong, what was known stands, and is marked as stale. What could not be resolved is remembered too, so that a flood of
+forged DIDs costs each of them one look-up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Final
+
+from memory.database import Database
+from memory.errors import Rejected, Unavailable
+from memory.handles import Handles
+from memory.identity import BadIdentity, Identity, PlcExport, did_web_url, identity_of_document, parse_document
+from memory.outbound import Limits, Outbound
+from memory.outbound_errors import ForbiddenAddress, ForbiddenUrl, HostRefused
+from memory.outbound_hosts import HostLimits
+from memory.store.identities import load_identities, store_identity
+
+MAX_AGE: Final = timedelta(hours=24)
+LOOK_UP_INTERVAL: Final = timedelta(minutes=10)
+RETRY_INTERVAL: Final = timedelta(minutes=1)  # where a look-up was not answered at all
+HANDLE_RETRY_INTERVAL: Final = timedelta(hours=1)  # where all but the handle was
+PLC_LIMITS: Final = HostLimits(requests_per_s=10.0, burst=1, concurrent=8, waiting=300)
+
+_AUDIT_LOG_LIMITS: Final = Limits(max_bytes=4 * 1024 * 1024, total_s=30.0)
+_NOT_FOUND: Final = 404
+_GONE: Final = 410
+_PLC: Final = "did:plc:"
+_DID_PLC: Final = re.compile("did:plc:[a-z2-7]{24}")
+
+
+class IdentityUnavailable(Unavailable):
+    """Nothing is known of a DID, and it cannot be looked up at the moment."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """An identity that may be older than was asked for."""
+
+    identity: Identity
+    stale: bool  # it is: the look-up failed, or the last one is too short a while ago
+
+
+class IdentityResolver:
+    """Looks identities up and remembers them: the last `capacity` in memory, all in the database.
+
+    `tasks` runs the look-ups: one goes on when who waited for it is cancelled, for others may wait too.
+    """
+
+    def __init__(
+        self,
+        outbound: Outbound,
+        handles: Handles,
+        database: Database,
+        tasks: asyncio.TaskGroup,
+        *,
+        plc_url: str,
+        clock: Callable[[], datetime],
+        capacity: int = 50_000,
+        max_look_ups: int = 1_000,
+    ) -> None:
+        self._outbound = outbound
+        self._handles = handles
+        self._database = database
+        self._tasks = tasks
+        self._plc_url = plc_url
+        self._clock = clock
+        self._max_look_ups = max_look_ups
+        self._known = _Recent(capacity)
+        self._unknown = _Recent(capacity)  # apart, so that no flood of forged DIDs drives out the known ones
+        self._under_way: dict[str, asyncio.Task[_Held]] = {}
+
+    @property
+    def look_ups(self) -> int:
+        """How many are under way."""
+        return len(self._under_way)
+
+    def cached(self, did: str) -> Identity | None:
+        """The identity that `resolve` would give at once; None: it would have to ask."""
+        held = self._known.get(did)
+        if held is None:
+            return None
+        now = self._clock()
+        return held.identity if held.holds(now, now - MAX_AGE) or held.rests(now) else None
+
+    async def load(self, dids: Iterable[str]) -> None:
+        """Brings what the database knows of `dids` into memory, in one query."""
+        missing = [did for did in dids if did not in self._known]
+        if not missing:
+            return
+        async with self._database.connection() as conn:
+            found = await load_identities(conn, missing)
+        for identity in found:
+            if identity.did not in self._known:  # else a look-up was faster
+                self._keep(identity.did, _Held(identity, asked_at=identity.resolved_at))
+
+    async def resolve(self, did: str, *, max_age: timedelta = MAX_AGE) -> Resolved:
+        """The identity as it is now, or was at most `max_age` ago, or else the last that is known.
+
+        Raises BadIdentity, or another Rejected of the DID's own host, where it has none that can be used, and
+        Unavailable where that cannot be told now; both only of a DID of which nothing is known.
+        """
+        now = self._clock()
+        held = await self._recall(did)
+        if not held.holds(now, now - max_age) and not held.rests(now):
+            held = await self._look_up(did, held, forced=False)
+        return held.resolved(did, now - max_age)
+
+    async def refresh(self, did: str) -> Resolved:
+        """The identity looked up anew, after a bad signature; once in ten minutes, else what is held."""
+        now = self._clock()
+        held = await self._recall(did)
+        if not held.was_forced(now):
+            held = await self._look_up(did, held, forced=True)
+        return held.resolved(did, now)
+
+    async def keys_valid_at(self, did: str, time: datetime) -> frozenset[str]:
+        """The did:keys whose signatures held at `time`, by the directory's audit log; raises what `resolve` raises.
+
+        did:web keeps no history: its present key stands for all times.
+        """
+        _require_known_method(did)
+        if did.startswith(_PLC):
+            log = await self._ask_directory(did, "/log/audit", _AUDIT_LOG_LIMITS)
+            return PlcExport.of_audit_log(did, log).keys_valid_at(did, time)
+        key = (await self.resolve(did)).identity.signing_key
+        return frozenset() if key is None else frozenset({key})
+
+    async def _recall(self, did: str) -> _Held:
+        _require_known_method(did)
+        held = self._remembered(did)
+        if held is None and did not in self._under_way:
+            await self.load([did])
+            held = self._remembered(did)
+        return held or _Held()
+
+    def _remembered(self, did: str) -> _Held | None:
+        return self._known.get(did) or self._unknown.get(did)
+
+    def _keep(self, did: str, held: _Held) -> None:
+        if held.identity is None:
+            self._unknown.put(did, held)
+        else:
+            self._unknown.drop(did)
+            self._known.put(did, held)
+
+    async def _look_up(self, did: str, held: _Held, *, forced: bool) -> _Held:
+        task = self._under_way.get(did)
+        if task is None:
+            if len(self._under_way) >= self._max_look_ups:
+                return replace(held, failure=_Failure("too many identities are being looked up"))
+            task = self._tasks.create_task(self._ask(did, held, forced=forced))
+            self._under_way[did] = task
+            task.add_done_callback(lambda _: self._under_way.pop(did, None))
+        return await asyncio.shield(task)
+
+    async def _ask(self, did: str, held: _Held, *, forced: bool) -> _Held:
+        now = self._clock()
+        asked = replace(held, asked_at=now, forced_at=now if forced else held.forced_at, failure=None)
+        try:
+            claimed = await self._claimed(did, now)
+            identity, handle_settled = await self._verify_handle(claimed, held.identity)
+            async with self._database.connection() as conn:
+                await store_identity(conn, identity)
+            asked = replace(asked, identity=identity, handle_settled=handle_settled)
+        except Rejected as failure:
+            asked = replace(asked, failure=_Failure(failure.message, failure.reason))
+        except Unavailable as failure:
+            asked = replace(asked, failure=_Failure(failure.message))
+        self._keep(did, asked)
+        return asked
+
+    async def _claimed(self, did: str, now: datetime) -> Identity:
+        """What the DID's document says, its handle not verified yet."""
+        if not did.startswith(_PLC):
+            return identity_of_document(parse_document(did, await self._outbound.get(did_web_url(did))), now)
+        try:
+            answer = await self._ask_directory(did, "", Limits())
+        except HostRefused as refused:
+            if refused.status != _GONE:
+                raise
+            return Identity(did, None, None, None, tombstoned=True, resolved_at=now)
+        return identity_of_document(parse_document(did, answer), now)
+
+    async def _ask_directory(self, did: str, path: str, limits: Limits) -> bytes:
+        """What the directory has at a path below the DID; the only HostRefused is that of a tombstone."""
+        try:
+            return await self._outbound.get(f"{self._plc_url}/{did}{path}", limits)
+        except HostRefused as refused:
+            if refused.status == _NOT_FOUND:
+                raise BadIdentity("the directory knows no such DID", reason="unknown_did", did=did) from refused
+            if refused.status == _GONE:
+                raise
+            raise IdentityUnavailable(f"The directory refuses us: {refused.message}", did=did) from refused
+        except (ForbiddenAddress, ForbiddenUrl) as refused:
+            message = f"The directory of INDEXER_PLC_URL may not be asked: {refused.message}"
+            raise IdentityUnavailable(message, did=did) from refused
+
+    async def _verify_handle(self, claimed: Identity, previous: Identity | None) -> tuple[Identity, bool]:
+        """The identity with its handle only if that points back, and whether that could be told."""
+        if claimed.handle is None:
+            return claimed, True
+        try:
+            verified, settled = await self._handles.owner(claimed.handle) == claimed.did, True
+        except Unavailable:
+            verified, settled = previous is not None and previous.handle == claimed.handle, False
+        return (claimed if verified else replace(claimed, handle=None)), settled
+
+
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    """How a look-up ended. Kept instead of the exception, which would keep its whole stack."""
+
+    message: str
+    reason: str | None = None  # of a Rejected; null: Unavailable
+
+    def error(self, did: str) -> Rejected | Unavailable:
+        """As it is raised to whoever asks."""
+        if self.reason is None:
+            return IdentityUnavailable(self.message, did=did)
+        return BadIdentity(self.message, reason=self.reason, did=did)
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """What is known of one DID."""
+
+    identity: Identity | None = None
+    asked_at: datetime | None = None  # when the last look-up began; null: none that we know of
+    forced_at: datetime | None = None  # the last that was forced
+    failure: _Failure | None = None  # of the last look-up
+    handle_settled: bool = True  # whether the last document's handle could be verified or refused
+
+    def holds(self, now: datetime, since: datetime) -> bool:
+        """Whether there is an identity as young as that, whose handle need not be tried again."""
+        if not self.handle_settled:
+            since = max(since, now - HANDLE_RETRY_INTERVAL)
+        return self.identity is not None and self.identity.resolved_at >= since
+
+    def rests(self, now: datetime) -> bool:
+        """Whether the last look-up is so short a while ago that it stands."""
+        answered = self.failure is None or self.failure.reason is not None
+        return self.asked_at is not None and now - self.asked_at < (LOOK_UP_INTERVAL if answered else RETRY_INTERVAL)
+
+    def was_forced(self, now: datetime) -> bool:
+        """Whether a look-up was forced so short a while ago."""
+        return self.forced_at is not None and now - self.forced_at < LOOK_UP_INTERVAL
+
+    def resolved(self, did: str, since: datetime) -> Resolved:
+        """As it is given to whoever asked for one as young as that; raises where there is none at all."""
+        if self.identity is not None:
+            return Resolved(self.identity, stale=self.identity.resolved_at < since)
+        raise (self.failure or _Failure("it was never looked up")).error(did)
+
+
+class _Recent:
+    """The entries that were used last."""
+
+    def __init__(self, capacity: int) -> None:
+        self._capacity = capacity
+        self._entries: OrderedDict[str, _Held] = OrderedDict()
+
+    def __contains__(self, did: str) -> bool:
+        return did in self._entries
+
+    def get(self, did: str) -> _Held | None:
+        held = self._entries.get(did)
+        if held is not None:
+            self._entries.move_to_end(did)
+        return held
+
+    def put(self, did: str, held: _Held) -> None:
+        self._entries[did] = held
+        self._entries.move_to_end(did)
+        if len(self._entries) > self._capacity:
+            self._entries.popitem(last=False)
+
+    def drop(self, did: str) -> None:
+        self._entries.pop(did, None)
+
+
+def _require_known_method(did: str) -> None:
+    """Raises BadIdentity for a DID that cannot be asked for."""
+    if not did.startswith(_PLC):
+        did_web_url(did)
+    elif _DID_PLC.fullmatch(did) is None:
+        raise BadIdentity("not a did:plc", did=did)

@@ -1,0 +1,1 @@
+"""The rows that both deployables read and write."""

@@ -1,0 +1,196 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from indexer.arrivals import (
+    AccountChanged,
+    CommitParked,
+    FrameBroken,
+    FrameIgnored,
+    IdentityResolved,
+    RequestAnswered,
+)
+from indexer.ledger import RequestKind
+from indexer.repo_state import RepoState
+from memory.space import PUBLIC
+from tests.ledgers import (
+    DID,
+    RKEY,
+    STRANGER,
+    asked,
+    commit,
+    counted,
+    identity,
+    ledger_of,
+    place,
+    put,
+    rev,
+    sync,
+    tracked_row,
+)
+
+# Accounts
+
+
+def test_commit_while_inactive_is_ignored_remembered_and_asked_about():
+    row = tracked_row(visible=False, status="deactivated")
+    ledger = ledger_of(row)
+    ledger.take([commit(2, put(RKEY))])
+    assert (row.state, row.reason, row.rev) == (RepoState.DESYNCHRONIZED, "account_inactive", rev(1))
+    assert ledger.records == {}
+    assert counted(ledger) == {"account_inactive": "ignored"}
+    assert asked(ledger) == {"fetch": "account_inactive", "repo_status": "live_while_inactive"}
+
+
+def test_sync_while_inactive_is_evidence_too():
+    row = tracked_row(visible=False, status="deactivated")
+    ledger = ledger_of(row)
+    ledger.take([sync(2)])
+    assert asked(ledger) == {"fetch": "account_inactive", "repo_status": "live_while_inactive"}
+
+
+def test_old_commit_while_inactive_is_no_evidence():
+    ledger = ledger_of(tracked_row(visible=False, status="deactivated"))
+    ledger.take([commit(1)])
+    assert ledger.requests == {}
+
+
+def test_commit_of_a_purged_repo_asks_for_its_status_and_fetches_nothing():
+    row = tracked_row(visible=False, status="deleted", data_cid=None)
+    ledger = ledger_of(row)
+    ledger.take([commit(2, put(RKEY))])
+    assert (row.state, ledger.records) == (RepoState.ACTIVE, {})
+    assert asked(ledger) == {"repo_status": "live_while_inactive"}
+
+
+def test_account_event_of_an_older_seq_changes_nothing():
+    row = tracked_row()
+    ledger = ledger_of(row)
+    ledger.take([AccountChanged(place(7), DID, True, None), AccountChanged(place(6), DID, False, "deactivated")])
+    assert row.visible
+    assert counted(ledger) == {"already_applied": "already_applied"}
+
+
+def test_deleted_account_is_hidden_and_its_deletion_asked_about():
+    row = tracked_row()
+    ledger = ledger_of(row)
+    ledger.take([AccountChanged(place(7), DID, False, "deleted")])
+    assert (row.visible, row.status, ledger.purged) == (False, "deleted", set())
+    assert asked(ledger) == {"confirm_deletion": "deleted"}
+
+
+def test_deletion_that_a_tombstone_has_confirmed_is_not_asked_about():
+    ledger = ledger_of(tracked_row(visible=False, status="deleted", data_cid=None))
+    ledger.take([AccountChanged(place(7), DID, False, "deleted")])
+    assert ledger.requests == {}
+
+
+def test_account_event_of_an_untracked_repo_changes_nothing():
+    ledger = ledger_of(None)
+    ledger.take([AccountChanged(place(7), DID, False, "deleted")])
+    assert (ledger.changed_statuses, ledger.requests) == ({}, {})
+
+
+def test_tombstone_purges_at_once_and_wants_nothing_more():
+    row = tracked_row(memory_count=3, over_quota_count=2)
+    ledger = ledger_of(row, identity(0))
+    ledger.quota_edges[row.key] = RKEY
+    ledger.take([commit(2, put(RKEY)), commit(4), CommitParked(place(5), DID, rev(5), b"frame", "key_unknown")])
+    ledger.take([IdentityResolved(place(6), identity(6, tombstoned=True))])
+    assert ledger.purged == {row.key}
+    assert (row.visible, row.status, row.purged, row.memory_count, row.over_quota_count) == (
+        False,
+        "deleted",
+        True,
+        0,
+        0,
+    )
+    assert (ledger.records, ledger.requests, ledger.parked, ledger.quota_edges) == ({}, {}, [], {})
+    assert set(ledger.answered) == {(row.key, kind) for kind in RequestKind}
+
+
+def test_account_that_comes_back_after_a_purge_is_fetched_whole():
+    row = tracked_row(visible=False, status="deleted", data_cid=None)
+    ledger = ledger_of(row, identity(0, tombstoned=True))
+    ledger.take([IdentityResolved(place(6), identity(6))])
+    assert (row.visible, row.state, row.reason) == (True, RepoState.PENDING, "account_came_back")
+    assert asked(ledger)["fetch"] == "account_came_back"
+
+
+def test_account_that_is_only_shown_again_is_not_fetched():
+    row = tracked_row(visible=False, status="deactivated")
+    ledger = ledger_of(row)
+    ledger.take([AccountChanged(place(7), DID, True, None)])
+    assert (row.visible, row.state, ledger.requests) == (True, RepoState.ACTIVE, {})
+
+
+@pytest.mark.parametrize("changes", [{"host": "https://new.test"}, {"signing_key": "did:key:z2"}])
+def test_identity_with_another_key_or_host_asks_for_the_latest_commit(changes: dict[str, Any]):
+    ledger = ledger_of(tracked_row(), identity(0))
+    ledger.take([IdentityResolved(place(6), identity(6, **changes))])
+    assert asked(ledger) == {"latest_commit": "identity_changed"}
+
+
+def test_identity_with_another_handle_asks_nothing():
+    ledger = ledger_of(tracked_row(), identity(0))
+    ledger.take([IdentityResolved(place(6), identity(6, handle="renamed.test"))])
+    assert (ledger.requests, ledger.changed_identities) == ({}, {DID})
+
+
+@pytest.mark.parametrize("number", [0, 5])
+def test_older_document_never_replaces_a_newer(number: int):
+    ledger = ledger_of(tracked_row(), identity(5))
+    ledger.take([IdentityResolved(place(6), identity(number, host="https://new.test", tombstoned=True))])
+    assert (ledger.requests, ledger.changed_identities, ledger.purged) == ({}, set(), set())
+
+
+# What waits, and what is no event
+
+
+def test_parked_commit_is_kept_for_later():
+    ledger = ledger_of(None)
+    parked = CommitParked(place(2), STRANGER, rev(2), b"frame", "key_unknown")
+    ledger.take([parked])
+    assert (ledger.parked, ledger.requests) == ([parked], {})
+    ledger.park(parked)
+    assert counted(ledger) == {"key_unknown": "parked"}
+    assert asked(ledger) == {"identity": "key_unknown"}
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_commit_that_is_behind_the_gate_is_not_parked(number: int):
+    ledger = ledger_of(tracked_row())
+    ledger.take([CommitParked(place(2), DID, rev(number), b"frame", "key_unknown")])
+    assert ledger.parked == []
+    assert counted(ledger) == {"already_applied": "already_applied"}
+
+
+def test_overflow_desynchronizes_a_tracked_repo():
+    row = tracked_row()
+    ledger = ledger_of(row)
+    ledger.overflow(CommitParked(place(2), DID, rev(2), b"frame", "key_unknown"))
+    assert (row.state, row.reason) == (RepoState.DESYNCHRONIZED, "parked_overflow")
+    assert asked(ledger) == {"fetch": "parked_overflow"}
+
+
+def test_overflow_of_a_stranger_is_only_counted():
+    ledger = ledger_of(None)
+    ledger.overflow(CommitParked(place(2), STRANGER, rev(2), b"frame", "key_unknown"))
+    assert counted(ledger) == {"parked_overflow": "ignored"}
+    assert ledger.requests == {}
+
+
+def test_answered_request_is_crossed_out():
+    ledger = ledger_of(tracked_row())
+    ledger.take([RequestAnswered(place(2), DID, "repo_status")])
+    assert ledger.answered == [((DID, PUBLIC), "repo_status")]
+
+
+def test_ignored_and_broken_frames_are_counted():
+    ledger = ledger_of(None)
+    broken = FrameBroken(place(2), b"junk", "broken_frame")
+    ledger.take([FrameIgnored(place(2), "unknown_type"), broken, broken])
+    assert ledger.broken == [broken, broken]
+    assert {reason: times for (_, reason, _), times in ledger.tally.items()} == {"unknown_type": 1, "broken_frame": 2}
