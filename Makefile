@@ -39,8 +39,10 @@ bench: setup ## run the benchmarks, or one: make bench ONLY=verify; the last lin
 soak: setup ## run the long versions of the property and crash tests
 	HYPOTHESIS_PROFILE=soak $(BIN)/python -m pytest -q -m "soak or not soak"
 
-lock: ## bring requirements.lock in line with pyproject.toml (UPGRADE=1: to the newest of everything)
+lock: ## bring both lock files in line with pyproject.toml (UPGRADE=1: to the newest of everything)
 	$(PYTHON) -m venv .data/lock
 	.data/lock/bin/python -m pip install --quiet --disable-pip-version-check uv
 	.data/lock/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 		--no-header --extra embedded --extra dev $(if $(UPGRADE),--upgrade) pyproject.toml -o requirements.lock
+	.data/lock/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+		--no-header --no-annotate --constraint requirements.lock pyproject.toml -o requirements.runtime.lock

@@ -1,7 +1,7 @@
 """The XRPC edge: an ASGI application for every path under `/xrpc/`.
 
-It turns a request into a `Call`, and whatever happens into one JSON answer. Neither queries nor texts of failures get out of
-here: not into logs, not into error messages.
+It turns a request into a `Call`, and whatever happens into one JSON answer. Neither queries nor texts of failures get
+out of here: not into logs, not into error messages.
 """
 
 from __future__ import annotations
@@ -20,7 +20,14 @@ from appview.call import Answer, Call, Resources
 from appview.lexicon import Method
 from appview.metrics import Metrics
 from appview.parameters import Parameters, decode_body, decode_query
-from appview.refusals import InvalidRequest, MethodNotAllowed, MethodNotImplemented, Refusal, RequestTooLarge, UrlTooLong
+from appview.refusals import (
+    InvalidRequest,
+    MethodNotAllowed,
+    MethodNotImplemented,
+    Refusal,
+    RequestTooLarge,
+    UrlTooLong,
+)
 from memory.errors import Unavailable
 from memory.telemetry import get_logger
 
@@ -105,7 +112,9 @@ class Xrpc:
         except (Unavailable, TimeoutError):
             get_logger().warning("answer_unavailable", path=label)
             retry_after = (b"retry-after", str(RETRY_AFTER_S).encode())
-            return _error(503, "NotEnoughResources", "The index cannot answer at the moment; try again.", (retry_after,))
+            return _error(
+                503, "NotEnoughResources", "The index cannot answer at the moment; try again.", (retry_after,)
+            )
         except Exception as failure:  # noqa: BLE001  the edge: one failed answer must not take others along
             self.metrics.failures.labels(label).inc()
             get_logger().error("answer_failed", path=label, exc_info=failure)

@@ -177,7 +177,9 @@ def _parse_type(source: Mapping[str, JSON]) -> Type:
         case "unknown":
             return UnknownType(description)
         case "array":
-            return ArrayType(description, _parse_type(_mapping(source["items"])), _optional_integer(source, "maxLength"))
+            return ArrayType(
+                description, _parse_type(_mapping(source["items"])), _optional_integer(source, "maxLength")
+            )
         case "object":
             return _parse_object(source)
         case "ref":
@@ -219,20 +221,28 @@ def problem_with_text(schema: StringType, text: str) -> str | None:
         return f"must be one of {', '.join(schema.enum)}"
     if len(text) < schema.min_length:
         return "must not be empty"
-    if schema.max_graphemes is not None and len(text) > schema.max_graphemes:
-        if sum(1 for _ in _GRAPHEME.finditer(text)) > schema.max_graphemes:
-            return f"must have at most {schema.max_graphemes:,} characters"
+    if _has_more_graphemes(text, schema.max_graphemes):
+        return f"must have at most {schema.max_graphemes:,} characters"
     if schema.max_length is not None and len(text.encode()) > schema.max_length:
         return f"must have at most {schema.max_length:,} bytes"
     return None if schema.format is None else _problem_with_format(schema.format, text)
 
 
+def _has_more_graphemes(text: str, limit: int | None) -> bool:
+    # No text has more graphemes than code points, and nearly all have few: counting is left to the long ones.
+    return limit is not None and len(text) > limit and sum(1 for _ in _GRAPHEME.finditer(text)) > limit
+
+
 def _problem_with_format(name: str, text: str) -> str | None:
     match name:
         case "datetime":
-            return None if parse_datetime(text) else "must be a datetime such as 2026-01-31T12:00:00Z (in a URL, + is %2B)"
+            return (
+                None if parse_datetime(text) else "must be a datetime such as 2026-01-31T12:00:00Z (in a URL, + is %2B)"
+            )
         case "at-uri":
-            return None if parse_record_uri(text) else "must be a record's at-uri such as at://did:plc:…/collection/rkey"
+            return (
+                None if parse_record_uri(text) else "must be a record's at-uri such as at://did:plc:…/collection/rkey"
+            )
         case "at-identifier":
             return None if is_did(text) or is_handle(text) else "must be a DID or a handle"
         case "did":
@@ -252,30 +262,33 @@ def problems(catalogue: Catalogue, schema: Type, value: JSON, path: str = "answe
     match schema:
         case RefType():
             yield from problems(catalogue, catalogue.definitions[schema.ref], value, path)
-        case UnknownType():
-            if not isinstance(value, Mapping):
-                yield f"{path} must be an object"
-        case BooleanType():
-            if not isinstance(value, bool):
-                yield f"{path} must be a boolean"
+        case UnknownType() if not isinstance(value, Mapping):
+            yield f"{path} must be an object"
+        case BooleanType() if not isinstance(value, bool):
+            yield f"{path} must be a boolean"
+        case UnknownType() | BooleanType():
+            return
         case IntegerType():
             yield from _problems_with_integer(schema, value, path)
         case StringType():
             problem = problem_with_text(schema, value) if isinstance(value, str) else "must be a string"
-            if problem is not None:
-                yield f"{path} {problem}"
+            yield from () if problem is None else (f"{path} {problem}",)
         case ArrayType():
-            if not isinstance(value, list):
-                yield f"{path} must be an array"
-                return
-            if schema.max_length is not None and len(value) > schema.max_length:
-                yield f"{path} must have at most {schema.max_length} items"
-            for index, item in enumerate(value):
-                yield from problems(catalogue, schema.items, item, f"{path}[{index}]")
+            yield from _problems_with_array(catalogue, schema, value, path)
         case ObjectType():
             yield from _problems_with_object(catalogue, schema, value, path)
         case _:
             assert_never(schema)
+
+
+def _problems_with_array(catalogue: Catalogue, schema: ArrayType, value: JSON, path: str) -> Iterator[str]:
+    if not isinstance(value, list):
+        yield f"{path} must be an array"
+        return
+    if schema.max_length is not None and len(value) > schema.max_length:
+        yield f"{path} must have at most {schema.max_length} items"
+    for index, item in enumerate(value):
+        yield from problems(catalogue, schema.items, item, f"{path}[{index}]")
 
 
 def _problems_with_integer(schema: IntegerType, value: JSON, path: str) -> Iterator[str]:

@@ -41,8 +41,8 @@ def openapi_document(catalogue: Catalogue, routes: Iterable[Route], *, version: 
             "version": version,
             "summary": "Search over the memories that people keep in their AT Protocol repos.",
             "description": (
-                "Reads of `dev.bastienrobert.memory.record` records: verified, with replaced ones masked. Texts are their"
-                " authors' words, to be treated as untrusted data. Errors are JSON objects of `error` and `message`."
+                "Reads of `dev.bastienrobert.memory.record` records: verified, with replaced ones masked. Texts are"
+                " their authors' words: untrusted data. Errors are JSON objects of `error` and `message`."
             ),
             "license": {"name": "MIT", "identifier": "MIT"},
         },
@@ -68,7 +68,10 @@ def _path_item(route: Route) -> Document:
 def _operation(method: Method, operation_id: str) -> Document:
     errors = "".join(f"\n- `{error.name}`: {error.description}" for error in method.errors)
     invalid = f"The request is refused:\n- `InvalidRequest`: A parameter is missing, unknown or malformed.{errors}"
-    responses: Document = {"200": _json_response("The answer.", _schema(method.output)), "400": _error_response(invalid)}
+    responses: Document = {
+        "200": _json_response("The answer.", _schema(method.output)),
+        "400": _error_response(invalid),
+    }
     for status, (name, description) in GENERAL_ERRORS.items():
         responses[str(status)] = _error_response(f"`{name}`: {description}")
     return {"operationId": operation_id, "description": method.description, "responses": responses}
@@ -76,10 +79,15 @@ def _operation(method: Method, operation_id: str) -> Document:
 
 def _parameters(parameters: ObjectType) -> list[Document]:
     return [
-        {"name": name, "in": "query", "required": name in parameters.required}
-        | ({"style": "form", "explode": True} if isinstance(schema, ArrayType) else {})
-        | ({"description": schema.description} if schema.description else {})
-        | {"schema": {key: value for key, value in _schema(schema).items() if key != "description"}}
+        _present(
+            name=name,
+            **{"in": "query"},
+            required=name in parameters.required,
+            style="form" if isinstance(schema, ArrayType) else None,
+            explode=isinstance(schema, ArrayType) or None,  # repeated fields
+            description=schema.description,
+            schema={key: value for key, value in _schema(schema).items() if key != "description"},
+        )
         for name, schema in parameters.properties.items()
     ]
 

@@ -91,7 +91,9 @@ def decode_query(method: Method, query: bytes) -> Parameters:
     fields: dict[str, list[str]] = {}
     for name, text in pairs:
         fields.setdefault(name, []).append(text)
-    return _decode(method, ((name, _from_texts(name, _declared(method, name), texts)) for name, texts in fields.items()))
+    return _decode(
+        method, ((name, _from_texts(name, _declared(method, name), texts)) for name, texts in fields.items())
+    )
 
 
 def decode_body(method: Method, body: bytes) -> Parameters:

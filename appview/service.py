@@ -9,7 +9,6 @@ import socket
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Final
 
 import uvicorn
@@ -24,18 +23,18 @@ from appview.routes.history import get_history
 from appview.routes.records import get_record, list_records
 from appview.routes.search import search_records
 from appview.routes.stats import get_stats
+from appview.store.service import load_page_cursor_key
 from appview.web.pages import build_pages
-from memory.database import Database, connect_database
+from memory.database import connect_database
 from memory.errors import Misconfigured
-from memory.queries import load_queries
 from memory.settings import Settings
 from memory.telemetry import get_logger
 
 VERSION: Final = "0.1.0"
 
 _CONNECTIONS: Final = 10
+_BACKLOG: Final = 1_024
 _STOP_TIMEOUT_S: Final = 10
-_QUERIES: Final = load_queries(Path(__file__).parent / "store" / "sql" / "service.sql")
 _NAMESPACE: Final = "dev.bastienrobert.memory."
 _ANSWERS: Final[dict[str, Answer]] = {
     "searchRecords": search_records,
@@ -88,9 +87,16 @@ class _Server(uvicorn.Server):
 
 def bind(host: str, port: int) -> socket.socket:
     """A listening socket; Misconfigured says what to do if there cannot be one."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # The protocol is named because asyncio sends small answers at once (TCP_NODELAY) on such sockets only.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
-        return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=1024)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+        listener.listen(_BACKLOG)
+        return listener
     except OSError as failure:
+        listener.close()
         match failure.errno:
             case errno.EADDRINUSE:
                 fix = f"Port {port} is taken: stop what listens there, or choose another by --port or APPVIEW_PORT."
@@ -107,18 +113,12 @@ def bind(host: str, port: int) -> socket.socket:
 async def open_app(settings: Settings, *, clock: Callable[[], datetime]) -> AsyncGenerator[ASGIApp]:
     """The application, on the database of the settings."""
     async with connect_database(settings.database, application_name="appview", connections=_CONNECTIONS) as database:
-        key = await load_page_cursor_key(database)
+        async with database.connection() as conn:
+            key = await load_page_cursor_key(conn)
+        if key is None:
+            raise Misconfigured("The table `settings` has no page_cursor_key, which the migrations put there.")
         resources = Resources(database=database, page_cursors=PageCursors(key), clock=clock)
         yield build_app(resources, url=settings.appview.public_url)
-
-
-async def load_page_cursor_key(database: Database) -> bytes:
-    """The key of page cursors that this index's processes share."""
-    async with database.connection() as conn:
-        key: str | None = await _QUERIES.page_cursor_key.fetchval(conn)
-    if key is None:
-        raise Misconfigured("The table settings has no page_cursor_key: the migrations put one there.")
-    return bytes.fromhex(key)
 
 
 def build_app(resources: Resources, *, url: str | None) -> ASGIApp:
@@ -136,6 +136,8 @@ def build_app(resources: Resources, *, url: str | None) -> ASGIApp:
 
 
 def routes_of(catalogue: Catalogue) -> list[Route]:
-    """What answers each method of the lexicons; KeyError if nothing does."""
-    names = {nsid: nsid.removeprefix(_NAMESPACE) for nsid in catalogue.methods}
-    return [Route(catalogue.methods[nsid], _ANSWERS[name], name in _TAKE_POST) for nsid, name in names.items()]
+    """What answers each method of the lexicons, in the order in which documents tell of them."""
+    return [
+        Route(catalogue.methods[_NAMESPACE + name], answer, takes_post=name in _TAKE_POST)
+        for name, answer in _ANSWERS.items()
+    ]

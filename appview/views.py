@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 
 import orjson
 
+from appview.keys import uri_of
 from appview.lexicon import JSON
-from appview.store.keys import uri_of
 from appview.store.views import StoredMemory
 from memory.data_model import JsonValue, record_json
 from memory.masking import Target, effect_of, resolve

@@ -89,11 +89,11 @@ def _parser() -> argparse.ArgumentParser:
 
 
 async def _replay(options: argparse.Namespace) -> int:
-    kind = SourceKind.PDS if options.host else SourceKind.RELAY
+    option, kind = ("host", SourceKind.PDS) if options.relay is None else ("relay", SourceKind.RELAY)
     try:
-        source = Source(normalise_source(options.host or options.relay), kind)
+        source = Source(normalise_source(getattr(options, option)), kind)
     except ValueError as error:
-        raise Misconfigured(f"--{'host' if options.host else 'relay'}: {error}") from error
+        raise Misconfigured(f"--{option}: {error}") from error
     report = await service.replay(
         load(os.environ), options.files, source, options.identities, use_cursor=not options.no_cursor
     )

@@ -1,7 +1,7 @@
-"""What the writer takes: one arrival for each event that changes something, judged as far as it can be without the database.
+"""What the writer takes: one arrival for each event that changes something, judged as far as goes without the database.
 
-Arrivals of one repo are applied in the order in which they arrived; everything that depends on what is held is decided by
-the writer, under the lock of the repo's rows.
+Arrivals of one repo are applied in the order in which they arrived; everything that depends on what is held is decided
+by the writer, under the lock of the repo's rows.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """From a frame to the arrivals that it means: decoded, filtered, verified, interpreted. No database, no socket.
 
-Commits of one DID pass in the order of their frames. What would need an answer from outside is not waited for: it becomes
-an arrival that the writer makes durable.
+Commits of one DID pass in the order of their frames. What would need an answer from outside is not waited for: it
+becomes an arrival that the writer makes durable.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def frame_clock(start: datetime) -> Clock:
 
     def read(claimed: datetime | None) -> datetime:
         nonlocal last
-        last = clip_to_utc(claimed) if claimed else last
+        last = claimed or last
         return last
 
     return read
@@ -76,8 +76,8 @@ class Consumer:
         admits: Callable[[str], bool],
         cursors: dict[str, int],
     ) -> None:
-        """`tracked` grows as repos are first seen; `admits` says of a DID whether it may be tracked at all; frames at or
-        below a source's entry in `cursors` are dropped.
+        """`tracked` grows as repos are first seen; `admits` says of a DID whether it may be tracked at all; frames at
+        or below a source's entry in `cursors` are dropped.
         """
         self._identities = identities
         self._clock = clock
@@ -104,8 +104,9 @@ class Consumer:
         if event.seq <= self._cursors.get(source.url, 0):
             return [], None
         self._seqs[source.url] = event.seq
-        place = Place(source, event.seq, self._clock(event.time))
-        return self._arrivals(place, event, frame), Position(event.seq, clip_to_utc(event.time))
+        time = clip_to_utc(event.time)  # the very ends of time are no instants to the database
+        place = Place(source, event.seq, self._clock(time))
+        return self._arrivals(place, event, frame), Position(event.seq, time)
 
     def _ignored(self, source: Source, event: IgnoredFrame) -> tuple[list[Arrival], Position | None]:
         if event.seq is None:

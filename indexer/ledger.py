@@ -184,9 +184,7 @@ class Ledger:
         if row is None:
             return
         at = arrival.place.seen_at
-        if arrival.commit_cid is not None and arrival.commit_cid == row.commit_cid:
-            self._count(arrival.place, "already_applied", Effect.ALREADY_APPLIED)
-        elif row.rev is not None and arrival.rev <= row.rev:
+        if row.rev is not None and (arrival.commit_cid == row.commit_cid or arrival.rev <= row.rev):
             self._count(arrival.place, "already_applied", Effect.ALREADY_APPLIED)
         elif arrival.data_cid is not None and arrival.data_cid == row.data_cid:
             self._count(arrival.place, "already_applied", Effect.ALREADY_APPLIED)
@@ -239,7 +237,7 @@ class Ledger:
         word = SourceStatus(source.url, source.kind, arrival.place.seq, arrival.active, arrival.status, at)
         words[source.url] = self.changed_statuses[arrival.repo, source.url] = word
         self._show(row.key, at)
-        if not arrival.active and arrival.status == "deleted":
+        if not arrival.active and arrival.status == "deleted" and not row.purged:
             self._request(row.key, RequestKind.CONFIRM_DELETION, "deleted", at)
 
     def _identity(self, arrival: IdentityResolved) -> None:
@@ -262,7 +260,9 @@ class Ledger:
         row, identity = self.rows[key], self.identities.get(key[0])
         was_visible = row.visible
         words = self.statuses.get(key[0], {}).values()
-        row.show(*visibility(words, identity.host if identity else None, bool(identity and identity.tombstoned)), at)
+        tombstoned = identity is not None and identity.tombstoned
+        visible, status = visibility(words, identity.host if identity else None, tombstoned=tombstoned)
+        row.show(visible=visible, status=status, at=at)
         if row.visible and not was_visible and row.purged:
             row.enter(RepoState.PENDING, "account_came_back", at)
             self._request(key, RequestKind.FETCH, "account_came_back", at)
@@ -290,7 +290,7 @@ class Ledger:
         self._count(commit.place, "already_parked", Effect.ALREADY_APPLIED)
 
     def overflow(self, commit: CommitParked) -> None:
-        """A commit for which there is no room to be parked: its repo waits for a fetch, a stranger's is only counted."""
+        """A commit for which there is no room: its repo waits for a fetch, a stranger's is only counted."""
         row = self.rows.get((commit.repo, PUBLIC))
         self._count(commit.place, "parked_overflow", Effect.DESYNCHRONIZED if row else Effect.IGNORED)
         if row is not None:

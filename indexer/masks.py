@@ -40,9 +40,7 @@ async def recompute(conn: Connection, affected: Iterable[RecordKey]) -> None:
             broken[repo, space].add(record.component)
     for key, components in broken.items():
         by_repo[key] |= await rows.component_members(conn, key, components)
-    plain = [
-        (*key, rkey) for key, rkeys in sorted(by_repo.items()) if key not in cyclic for rkey in sorted(rkeys)
-    ]
+    plain = [(*key, rkey) for key, rkeys in sorted(by_repo.items()) if key not in cyclic for rkey in sorted(rkeys)]
     if plain:
         await rows.mask_plainly(conn, plain)
     for key in sorted(cyclic):

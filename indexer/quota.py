@@ -1,7 +1,7 @@
 """Quotas per repo: the smallest rkeys count, so that the order of arrival decides nothing.
 
-What is indexed of a repo is the longest run of its memories in order of rkey whose number, bytes and edges stay within the
-limits. The rest is counted, not stored; places that become free are filled by a fetch.
+What is indexed of a repo is the longest run of its memories in order of rkey whose number, bytes and edges stay within
+the limits. The rest is counted, not stored; places that become free are filled by a fetch.
 """
 
 from __future__ import annotations
@@ -35,8 +35,7 @@ def withhold(ledger: Ledger) -> None:
     edges = {key: edge for key, edge in ledger.quota_edges.items() if ledger.rows[key].over_quota_count > 0}
     for (repo, space, rkey), state in ledger.records.items():
         edge = edges.get((repo, space))
-        if edge is not None and rkey > edge and state.memory:
-            state.withhold()
+        if edge is not None and rkey > edge and state.withhold():
             ledger.rows[repo, space].count(over_quota=1)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from hashlib import sha256
@@ -120,10 +120,18 @@ class RecordState:
             self.versions.append(NewVersion(number + 1, Operation.DELETED, at, None, redacted_at=at))
         self.entry, self.rev, self.indexed_at, self.changed = None, None, at, True
 
-    def withhold(self) -> None:
-        """The quota keeps out what this batch puts here: nothing stands here, and no version tells of it."""
+    def withhold(self) -> bool:
+        """Unmakes the memories that this batch put here, for the quota keeps them out; whether one stood at the end.
+
+        No version tells of them; the tombstone of an earlier life stays.
+        """
+        alive = self.held.last_number > 0 and self.held.last_operation is not Operation.DELETED
+        tombstone = next((version for version in self.versions if version.operation is Operation.DELETED), None)
+        self.versions = [replace(tombstone, number=self.held.last_number + 1)] if alive and tombstone else []
+        if self.memory is None:
+            return False
         self.entry = None
-        self.versions = [version for version in self.versions if version.redacted_at]
+        return True
 
     def _overwrite(self, at: datetime) -> None:
         if self.versions and self.versions[-1].entry is not None:

@@ -1,7 +1,7 @@
 """Replays recordings through the path that live data takes.
 
-The clock is each frame's own `time`, and identities are read from a PLC export as they stood then. What a live daemon would
-ask of a host is answered from that export, as the clock advances and once more at the end.
+The clock is each frame's own `time`, and identities are read from a PLC export as they stood then. What a live daemon
+would ask of a host is answered from that export, as the clock advances and once more at the end.
 """
 
 from __future__ import annotations
@@ -117,13 +117,16 @@ class Replay:
         place = Place(self._source, 0, end)
         arrivals: list[Arrival] = [IdentityResolved(place, identity) for identity in last]
         known = {identity.did for identity in last}
-        # An export cannot say more of an account than that its DID stands.
-        arrivals += [RequestAnswered(place, did, kind) for did, kind in asked if did in known and kind in _ANSWERED]
+        # An export cannot say more of an account than that its DID stands. A key that was missed stays asked for, since
+        # commits wait for it.
+        arrivals += [
+            RequestAnswered(place, did, kind) for did, kind in asked if did in known and kind == RequestKind.REPO_STATUS
+        ]
         self._outcome.add(await self._writer.apply(Batch(arrivals), end))
 
     def _report(self, held: status.MemoryCounts, seconds: float) -> ReplayReport:
         rejected: dict[str, int] = {}
-        totals = {effect: 0 for effect in Effect}
+        totals = dict.fromkeys(Effect, 0)
         for (_, reason, effect), times in sorted(self._outcome.tally.items()):
             totals[effect] += times
             if effect not in (Effect.ACCEPTED, Effect.ALREADY_APPLIED):
@@ -136,6 +139,3 @@ class Replay:
             memories=held,
             seconds=round(seconds, 3),
         )
-
-
-_ANSWERED = (RequestKind.REPO_STATUS, RequestKind.IDENTITY)

@@ -1,5 +1,7 @@
 """The state of one repo, and how arrivals move it. No I/O.
 
+How it goes:
+
     (first commit) ─► pending ─► resyncing ─► active ─► desynchronized ─► resyncing …
                          └─ complete at first sight ─►─┘        └─► error
 """
@@ -71,7 +73,7 @@ class RepoRow:
             self.state, self.reason = state, reason
             self._touch(at)
 
-    def show(self, visible: bool, status: str | None, at: datetime) -> None:
+    def show(self, *, visible: bool, status: str | None, at: datetime) -> None:
         if (self.visible, self.status) != (visible, status):
             self.visible, self.status = visible, status
             self._touch(at)
@@ -106,11 +108,11 @@ class SourceStatus:
     event_time: datetime
 
 
-def visibility(statuses: Iterable[SourceStatus], host: str | None, tombstoned: bool) -> tuple[bool, str | None]:
+def visibility(statuses: Iterable[SourceStatus], host: str | None, *, tombstoned: bool) -> tuple[bool, str | None]:
     """Whether an account is served, and the status that explains it.
 
-    A relay's word always counts: its own takedown hides until that relay says active again. A PDS's counts only while the
-    DID document names that PDS: an old host's late `deactivated` must not win.
+    A relay's word always counts: its own takedown hides until that relay says active again. A PDS's counts only while
+    the DID document names that PDS: an old host's late `deactivated` must not win.
     """
     if tombstoned:
         return False, "deleted"

@@ -66,4 +66,9 @@ def _progress() -> Callable[[int], None]:
     """A line that is drawn over, for people; nothing where no person reads."""
     if not sys.stderr.isatty():
         return lambda _: None
-    return lambda frames: print(f"\r{frames:,} frames", end="", file=sys.stderr, flush=True)
+
+    def show(frames: int) -> None:
+        sys.stderr.write(f"\r{frames:,} frames")
+        sys.stderr.flush()
+
+    return show

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from indexer.store.status import IndexStatus, ReposStatus
 
 _STATE_HINTS = {
@@ -16,46 +14,48 @@ _STATE_HINTS = {
 
 def render(status: IndexStatus) -> str:
     """The whole screen, without a final line break."""
-    return "\n".join(_lines(status))
-
-
-def _lines(status: IndexStatus) -> Iterator[str]:
     memories = status.memories
-    yield f"Memories   {memories.current:,} current, {memories.masked:,} masked, {memories.invalid:,} invalid"
-    yield ""
-    yield "Cursors"
-    for cursor in status.cursors:
-        claimed = f", at {cursor.frame_time:%Y-%m-%d %H:%M:%S} UTC of its stream" if cursor.frame_time else ""
-        yield f"  {cursor.source}  seq {cursor.seq}{claimed}"
-    if not status.cursors:
-        yield "  none: nothing was followed or replayed yet"
-    yield ""
-    yield "Repos"
-    for group in status.repos:
-        yield f"  {_group(group)}"
-    if not status.repos:
-        yield "  none"
-    if status.invalid:
-        yield ""
-        yield "Invalid records"
-        for reason, records in status.invalid.items():
-            yield f"  {records:>8,}  {reason}"
-    if status.requests:
-        yield ""
-        yield "To be asked of hosts"
-        for request in status.requests:
-            yield f"  {request.requests:>8,}  {request.kind} ({request.reason}), since {request.oldest:%Y-%m-%d %H:%M} UTC"
-    if status.rejections:
-        yield ""
-        yield "Not applied"
-        for rejection in status.rejections:
-            yield f"  {rejection.times:>8,}  {rejection.reason} ({rejection.effect}) from {rejection.source}"
-    if status.parked_commits or status.quarantined_frames:
-        yield ""
-        yield (
-            f"Kept aside {status.parked_commits:,} parked commits ({status.parked_bytes:,} bytes), "
-            f"{status.quarantined_frames:,} quarantined frames"
-        )
+    first = f"Memories   {memories.current:,} current, {memories.masked:,} masked, {memories.invalid:,} invalid"
+    sections = [
+        ("Cursors", _cursors(status) or ["none: nothing was followed or replayed yet"]),
+        ("Repos", [_group(group) for group in status.repos] or ["none"]),
+        ("Invalid records", [f"{records:>8,}  {reason}" for reason, records in status.invalid.items()]),
+        ("To be asked of hosts", _requests(status)),
+        ("Not applied", _rejections(status)),
+        ("Kept aside", _backlog(status)),
+    ]
+    return "\n\n".join([first, *("\n  ".join([title, *lines]) for title, lines in sections if lines)])
+
+
+def _cursors(status: IndexStatus) -> list[str]:
+    return [
+        f"{cursor.source}  seq {cursor.seq}"
+        + (f", at {cursor.frame_time:%Y-%m-%d %H:%M:%S} UTC of its stream" if cursor.frame_time else "")
+        for cursor in status.cursors
+    ]
+
+
+def _requests(status: IndexStatus) -> list[str]:
+    return [
+        f"{request.requests:>8,}  {request.kind} ({request.reason}), since {request.oldest:%Y-%m-%d %H:%M} UTC"
+        for request in status.requests
+    ]
+
+
+def _rejections(status: IndexStatus) -> list[str]:
+    return [
+        f"{rejection.times:>8,}  {rejection.reason} ({rejection.effect}) from {rejection.source}"
+        for rejection in status.rejections
+    ]
+
+
+def _backlog(status: IndexStatus) -> list[str]:
+    if not (status.parked_commits or status.quarantined_frames):
+        return []
+    return [
+        f"{status.parked_commits:>8,}  parked commits ({status.parked_bytes:,} bytes)",
+        f"{status.quarantined_frames:>8,}  quarantined frames",
+    ]
 
 
 def _group(group: ReposStatus) -> str:

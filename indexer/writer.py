@@ -1,7 +1,7 @@
 """The writer: one batch, one transaction, the cursor within it.
 
-Every content write locks its repos' rows (sorted, so that writers never wait in a circle) and judges against what it finds
-there. A kill at any moment loses nothing and doubles nothing: either all of a batch is there with its cursor, or nothing.
+Every content write locks its repos' rows (sorted, so that writers never wait in a circle) and judges against what it
+finds there. A kill at any moment loses and doubles nothing: all of a batch is there with its cursor, or nothing.
 """
 
 from __future__ import annotations
@@ -39,6 +39,9 @@ from memory.database import Database
 from memory.queries import Connection, StatementFailed
 from memory.space import PUBLIC
 
+FIRST_STATISTICS_AT = 500
+
+
 @dataclass(frozen=True, slots=True)
 class ParkingLimits:
     """How much waits for keys."""
@@ -65,12 +68,12 @@ Take: TypeAlias = Callable[[Connection, Sequence[Arrival]], Awaitable[Outcome]]
 class Writer:
     """Applies batches. One instance per process; many processes may write at once."""
 
-    def __init__(
-        self, database: Database, limits: QuotaLimits, parking: ParkingLimits = ParkingLimits()  # noqa: B008  frozen
-    ) -> None:
+    def __init__(self, database: Database, limits: QuotaLimits, parking: ParkingLimits = ParkingLimits()) -> None:
         self._database = database
         self._limits = limits
         self._parking = parking
+        self._records = 0  # that this writer has seen
+        self._analyzed_at = FIRST_STATISTICS_AT
 
     async def apply(self, batch: Batch, now: datetime) -> Outcome:
         """Applies `batch` and moves its cursors; `now` is the injected clock, of cursors and counters.
@@ -79,11 +82,13 @@ class Writer:
         until the arrival that it refuses is alone, and that one is judged without its data.
         """
         try:
-            return await self._transact(batch, now, self._take)
+            outcome = await self._transact(batch, now, self._take)
         except StatementFailed as failure:
             if not _is_about_data(failure):
                 raise
-        return await self._transact(batch, now, self._take_in_halves)
+            outcome = await self._transact(batch, now, self._take_in_halves)
+        await self._keep_statistics(batch)
+        return outcome
 
     async def _transact(self, batch: Batch, now: datetime, take: Take) -> Outcome:
         async with self._database.transaction() as conn:
@@ -119,6 +124,16 @@ class Writer:
         outcome.add(await self._take_or_halve(conn, arrivals[middle:]))
         return outcome
 
+    async def _keep_statistics(self, batch: Batch) -> None:
+        """Lets Postgres count its rows while tables fill: what was never counted is planned for as if it were one row,
+        and each look-up reads all of its repo. Autovacuum would come within minutes.
+        """
+        self._records += sum(len(arrival.ops) for arrival in batch.arrivals if isinstance(arrival, CommitArrived))
+        if self._records >= self._analyzed_at:
+            async with self._database.connection() as conn:
+                await record_rows.analyze(conn)
+            self._analyzed_at = 4 * self._records
+
     async def _judge(self, conn: Connection, arrivals: Sequence[Arrival]) -> Ledger:
         rows = await _lock(conn, arrivals)
         touched = {
@@ -127,10 +142,8 @@ class Writer:
             if isinstance(arrival, CommitArrived)
             for op in arrival.ops
         }
-        explained = {
-            repo for arrival in arrivals if isinstance(arrival, AccountChanged | IdentityResolved)
-            for repo in [_repo_of(arrival)] if repo
-        } | {row.repo for row in rows.values() if row.rev is None}
+        explained = {repo for repo in map(_account_of, arrivals) if repo}
+        explained |= {row.repo for row in rows.values() if row.rev is None}
         full = [row.key for row in rows.values() if row.over_quota_count > 0]
         ledger = Ledger(
             rows=rows,
@@ -155,18 +168,7 @@ class Writer:
             affected += await quota.settle(conn, ledger, changed, self._limits)
             if affected:
                 await masks.recompute(conn, affected)
-        rows = [row for row in ledger.rows.values() if row.changed]
-        if rows:
-            await repo_rows.update_repos(conn, rows)
-        if ledger.changed_statuses:
-            words = [(repo, word) for (repo, _), word in ledger.changed_statuses.items()]
-            await repo_rows.upsert_account_statuses(conn, words)
-        if ledger.changed_identities:
-            await repo_rows.upsert_identities(conn, [ledger.identities[did] for did in ledger.changed_identities])
-        if ledger.answered:
-            await repo_rows.delete_requests(conn, ledger.answered)
-        if ledger.requests:
-            await repo_rows.upsert_requests(conn, list(ledger.requests.values()))
+        await _store_repos(conn, ledger)
         if ledger.broken:
             await streams.quarantine_frames(conn, ledger.broken)
 
@@ -223,6 +225,11 @@ def _repo_of(arrival: Arrival) -> str | None:
             return None
 
 
+def _account_of(arrival: Arrival) -> str | None:
+    """The repo whose visibility may change."""
+    return _repo_of(arrival) if isinstance(arrival, AccountChanged | IdentityResolved) else None
+
+
 async def _lock(conn: Connection, arrivals: Iterable[Arrival]) -> dict[RepoKey, RepoRow]:
     """The rows of the repos that `arrivals` are about, those of new repos made first."""
     first: dict[RepoKey, datetime] = {}
@@ -232,6 +239,21 @@ async def _lock(conn: Connection, arrivals: Iterable[Arrival]) -> dict[RepoKey, 
     if first:
         await repo_rows.insert_repos(conn, sorted(first.items()))
     return await repo_rows.lock_repos(conn, {(repo, PUBLIC) for repo in map(_repo_of, arrivals) if repo})
+
+
+async def _store_repos(conn: Connection, ledger: Ledger) -> None:
+    rows = [row for row in ledger.rows.values() if row.changed]
+    if rows:
+        await repo_rows.update_repos(conn, rows)
+    if ledger.changed_statuses:
+        words = [(repo, word) for (repo, _), word in ledger.changed_statuses.items()]
+        await repo_rows.upsert_account_statuses(conn, words)
+    if ledger.changed_identities:
+        await repo_rows.upsert_identities(conn, [ledger.identities[did] for did in ledger.changed_identities])
+    if ledger.answered:
+        await repo_rows.delete_requests(conn, ledger.answered)
+    if ledger.requests:
+        await repo_rows.upsert_requests(conn, list(ledger.requests.values()))
 
 
 async def _store_records(conn: Connection, changed: dict[RecordKey, RecordState]) -> None:

@@ -18,6 +18,7 @@ from appview.service import build_app
 from memory.database import Database
 from tests.memory_rows import day
 
+NOW = day(365)
 NAMESPACE = "dev.bastienrobert.memory."
 CATALOGUE = load_catalogue()
 
@@ -36,7 +37,7 @@ class Refused:
 class Api:
     """The API on a database, with a clock that stands still."""
 
-    def __init__(self, database: Database, *, now: datetime = day(365), key: bytes = b"k" * 32) -> None:
+    def __init__(self, database: Database, *, now: datetime = NOW, key: bytes = b"k" * 32) -> None:
         resources = Resources(database=database, page_cursors=PageCursors(key), clock=lambda: now)
         self.app: ASGIApp = build_app(resources, url=None)
 
@@ -74,9 +75,7 @@ class Api:
 
     async def contents(self, method: str, **asked: Asked) -> list[str]:
         """The contents of the records on all pages, in order."""
-        return [
-            record["value"]["content"] async for page in self.pages(method, **asked) for record in page["records"]
-        ]
+        return [record["value"]["content"] async for page in self.pages(method, **asked) for record in page["records"]]
 
 
 def in_query(asked: dict[str, Asked]) -> list[tuple[str, str]]:

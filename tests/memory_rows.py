@@ -22,7 +22,7 @@ from typing import Any
 import asyncpg
 import cbrrr
 
-from appview.store.keys import Key, uri_of
+from appview.keys import Key, uri_of
 from memory.database import Database
 from memory.identifiers import COLLECTION, cid_text
 from memory.masking import Mask, Node, evaluate, is_upward, order_key, targets
@@ -123,7 +123,7 @@ class MemoryRows:
         client: str | None = None,
         **properties: Any,
     ) -> Key:
-        """A record, or a new state of the one at `rkey`; created and seen `days` after START, by default one day apart."""
+        """A record, or a new state of the one at `rkey`; created and seen `days` after START, else a day apart."""
         self._count += 1
         created_at = day(self._count if days is None else days)
         indexed_at = created_at if indexed_days is None else day(indexed_days)
@@ -282,7 +282,8 @@ def _version_rows(stored: Stored) -> Iterable[dict[str, Any]]:
 async def _insert(conn: Connection, table: str, rows: Sequence[dict[str, Any]]) -> None:
     columns = list(rows[0])
     values = ", ".join(
-        f"${number}::text::tsvector" if column == "terms" else f"${number}" for number, column in enumerate(columns, start=1)
+        f"${number}::text::tsvector" if column == "terms" else f"${number}"
+        for number, column in enumerate(columns, start=1)
     )
     # executemany is what asyncpg has for many rows; the driver's own connection has it.
     many: Any = conn
@@ -290,7 +291,7 @@ async def _insert(conn: Connection, table: str, rows: Sequence[dict[str, Any]]) 
     await many.executemany(statement, [[row[column] for column in columns] for row in rows])
 
 
-def _spans(mask: Mask) -> list[asyncpg.Range] | None:
+def _spans(mask: Mask) -> list[Any] | None:
     return None if mask.spans is None else [asyncpg.Range(*span) for span in mask.spans]
 
 

@@ -11,6 +11,7 @@ from typing import Protocol
 import orjson
 
 from appview.call import Call
+from appview.keys import Key, uri_of
 from appview.page_cursor import Place
 from appview.refusals import InvalidCursor, RecordNotFound
 from appview.routes.pages import fill_page
@@ -26,7 +27,7 @@ from appview.store.history import (
     find_replacing,
     load_versions,
 )
-from appview.store.keys import Key, uri_of
+from appview.store.service import plan_anew
 from appview.store.views import MAX_PAGE_BYTES, load_memories
 from appview.views import datetime_text, record_view
 from memory.queries import Connection
@@ -92,7 +93,8 @@ async def get_history(call: Call) -> bytes:
     start = _read_start(call.open_cursor())
     room = _Room(call.parameters.integer("limit"))
     answer: dict[str, object] = {"uri": uri_of(key), "versions": [], "replaced": [], "replacedBy": []}
-    async with call.resources.database.connection() as conn:
+    async with call.resources.database.transaction(isolation="repeatable_read", readonly=True) as conn:
+        await plan_anew(conn)
         [memory] = await load_memories(conn, [key], as_of=None, spaces=spaces)
         if memory is None and not await load_versions(conn, key, before=FIRST_VERSION_PLACE, limit=1, spaces=spaces):
             raise RecordNotFound

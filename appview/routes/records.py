@@ -8,9 +8,9 @@ import orjson
 
 from appview.access import require_readable
 from appview.call import Call
+from appview.keys import Key, key_of
 from appview.refusals import InvalidCursor, InvalidRequest, RecordNotFound
 from appview.routes.pages import fill_page, read_filters, readable_spaces
-from appview.store.keys import Key, key_of
 from appview.store.lists import Order, Place, list_places, start_of
 from appview.store.views import load_memories
 from appview.views import datetime_text, record_view

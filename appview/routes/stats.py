@@ -65,7 +65,10 @@ async def _stats_of(conn: Connection, identifier: str, spaces: ReadableSpaces) -
 
 
 def _tally_view(tally: Tally) -> dict[str, object]:
-    return {"values": [{"value": value, "records": records} for value, records in tally.values], "distinct": tally.distinct}
+    return {
+        "values": [{"value": value, "records": records} for value, records in tally.values],
+        "distinct": tally.distinct,
+    }
 
 
 def _sync_view(sync: RepoSync) -> dict[str, object]:

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
+from appview.keys import Key
+from appview.search.candidates import Candidates, Explained
 from appview.search.lexical import Ranking, order_of
 from appview.search.query import ParsedQuery
-from appview.store.keys import Key
-from appview.store.search import Candidates, Explained
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Verdict:
     """What became of one memory in a search.
 
-    `failed`: the first filter that left it out, None if it was recalled. `raw_score` and `rank`, where it stands or would
-    stand among the hits: None if it has none of the query's words.
+    `failed`: the first filter that left it out, None if it was recalled. `raw_score` and `rank`, where it stands or
+    would stand among the hits: None if it has none of the query's words.
     """
 
     failed: str | None
@@ -51,13 +52,13 @@ def _first_failed_filter(explained: Explained, query: ParsedQuery, candidates: C
         return "exclusion"
     if candidate.masked:
         return "superseded"
-    if not _has_some(candidate.occurrences.keys(), ParsedQuery(tuple(candidates.any_of), (), ())):
+    if not _has_some(candidate.occurrences, ParsedQuery(tuple(candidates.any_of), (), ())):
         return "commonWords"
     return None
 
 
-def _has_some(lexemes: frozenset[str] | set[str], query: ParsedQuery) -> bool:
-    return not lexemes.isdisjoint(query.lexemes) or any(lexeme.startswith(query.prefixes) for lexeme in lexemes)
+def _has_some(lexemes: Iterable[str], query: ParsedQuery) -> bool:
+    return any(lexeme in query.lexemes or lexeme.startswith(query.prefixes) for lexeme in lexemes)
 
 
 def _place_failed(key: Key, ranking: Ranking, rank: int, window: int) -> str | None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from appview.search.phrases import find_phrase
+from appview.search.phrases import find_phrases
 from appview.search.query import ParsedQuery
 from memory.folding import fold_with_offsets
-from memory.terms import Kind, words
+from memory.terms import Kind, Word, words
 
 MAX_HIGHLIGHTS = 50
 
@@ -22,23 +22,31 @@ def highlights(content: str, query: ParsedQuery) -> tuple[tuple[int, int], ...]:
 
 
 def _word_spans(content: str, query: ParsedQuery) -> Iterator[tuple[int, int]]:
-    wanted = frozenset(query.lexemes)
-    prefixes = query.prefixes
+    wanted, prefixes = frozenset(query.lexemes), query.prefixes
+    found: list[Word] = []
     for word in words(content):
-        if not wanted.isdisjoint(word.lexemes) or (word.kind is Kind.WORD and word.exact.startswith(prefixes)):
-            yield word.start, word.end
+        if not wanted.isdisjoint(word.lexemes):
+            found.append(word)
         elif word.exact.startswith(prefixes):
-            # Of a trigram or pair, only its own beginning was asked for.
-            length = max(len(prefix) for prefix in prefixes if word.exact.startswith(prefix))
-            yield word.start, min(word.end, word.start + length)
+            yield word.start, _end_of_beginning(word, prefixes)
+    in_pairs = "".join(word.exact for word in found if word.kind is Kind.PAIR)
+    for word in found:
+        # Where its pair is lit, a character elsewhere says nothing.
+        if word.kind is not Kind.CHARACTER or word.exact not in in_pairs:
+            yield word.start, word.end
+
+
+def _end_of_beginning(word: Word, prefixes: tuple[str, ...]) -> int:
+    """A word is lit whole, but of a trigram or pair only what was asked for."""
+    if word.kind is Kind.WORD:
+        return word.end
+    return min(word.end, word.start + max(len(prefix) for prefix in prefixes if word.exact.startswith(prefix)))
 
 
 def _phrase_spans(content: str, query: ParsedQuery) -> Iterator[tuple[int, int]]:
-    if not query.phrases:
-        return
-    folded = fold_with_offsets(content)
-    for phrase in query.phrases:
-        for start, end in find_phrase(folded.text, phrase):
+    if query.phrases:
+        folded = fold_with_offsets(content)
+        for start, end in find_phrases(folded.text, query.phrases, MAX_HIGHLIGHTS):
             yield folded.starts[start], folded.ends[end - 1]
 
 

@@ -6,17 +6,17 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from appview.keys import Key
+from appview.search.candidates import Candidate, Candidates
 from appview.search.query import ParsedQuery
 from appview.search.ranking import LexicalScorer, order_key, prepare_scorer
-from appview.store.keys import Key
-from appview.store.search import Candidate, Candidates
 
 OrderKey = tuple[float, int, str, str, str]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Hit:
-    """A memory that a search recalls. `duplicates`: others of the same author and Space with equal content, best first."""
+    """A memory that a search recalls. `duplicates`: others of its author and Space with equal content, best first."""
 
     key: Key
     raw_score: float

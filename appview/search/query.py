@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from appview.search.phrases import Phrase, parse_phrase, phrase_matches
+from appview.search.phrases import Phrase, parse_phrase, phrase_matches, read
 from appview.search.stop_words import stop_words_for
 from memory.folding import fold
 from memory.terms import Match, QueryTerm, query_terms, quote_lexeme
@@ -74,9 +74,9 @@ class ParsedQuery:
         """Tell whether a memory with this content passes all phrases and exclusions."""
         if not self.phrases and not self.exclusions:
             return True
-        folded = fold(content)
-        return all(phrase_matches(folded, phrase) for phrase in self.phrases) and not any(
-            phrase_matches(folded, exclusion) for exclusion in self.exclusions
+        readings = read(fold(content))
+        return all(phrase_matches(readings, phrase) for phrase in self.phrases) and not any(
+            phrase_matches(readings, exclusion) for exclusion in self.exclusions
         )
 
     def _alternatives(self) -> Iterator[tuple[str, bool]]:

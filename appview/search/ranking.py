@@ -38,7 +38,7 @@ class Corpus:
 
 @dataclass(frozen=True, slots=True)
 class LexicalScorer:
-    """BM25 of one query over one corpus. `maximum` is what the query itself would score as a memory."""
+    """BM25 of one query over one corpus. `maximum` is what a memory of nothing but the query's words would score."""
 
     maximum: float
     _forms_with: Mapping[str, tuple[int, ...]]

@@ -7,7 +7,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final
 
-from appview.store.keys import Key
+from appview.keys import Key
 from memory.datetimes import EARLIEST, LATEST
 from memory.queries import Connection, Statement, load_queries
 from memory.space import ReadableSpaces

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from appview.filters import Filters
-from appview.store.keys import Key
+from appview.keys import Key
 from memory.datetimes import EARLIEST, LATEST
 from memory.queries import Connection, Row, Statement, load_queries
 from memory.space import PUBLIC, ReadableSpaces
@@ -34,7 +34,8 @@ class Order(StrEnum):
 class Place:
     """Where one memory stands in a list. It does not change while the memory does not.
 
-    `sort_at`: when it took effect; in the order `occurred`, when its occurrence began if it is `dated`. Else all are dated.
+    `sort_at`: when it took effect; in the order `occurred`, when its occurrence began if it is `dated`. In the others,
+    all are dated.
     """
 
     dated: bool

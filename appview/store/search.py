@@ -2,74 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from datetime import datetime
+from itertools import accumulate
 from pathlib import Path
 from typing import Final
 
 from appview.filters import Filters
+from appview.keys import Key
+from appview.search.candidates import Candidate, Candidates, Explained
 from appview.search.query import ParsedQuery
 from appview.search.ranking import Corpus
-from appview.store.keys import Key
+from appview.store.service import plan_anew
 from memory.queries import Connection, Row, load_queries
 from memory.space import ReadableSpaces
 from memory.terms import QueryTerm, quote_lexeme
 
-MAX_CANDIDATES: Final = 10_000
+MAX_CANDIDATES: Final = 5_000
 """Memories that one search ranks; of more matches, these are the latest in effect."""
 
 MAX_COUNTED: Final = 20_000
 """In a search over all authors, a word that more memories have is as common as one that so many have."""
 
-TELLING_TERMS: Final = 3
-"""A search over all authors ranks what has one of the query's so many rarest words."""
+TELLING_MATCHES: Final = 4_000
+"""A search over all authors ranks what has one of the rarest words, of as many words as so many memories have."""
 
 _QUERIES: Final = load_queries(Path(__file__).parent / "sql" / "search.sql")
 _LAST_CHARACTER: Final = "\U0010ffff"
 _LIKE_SIGNS: Final = str.maketrans({"\\": "\\\\", "%": "\\%", "_": "\\_"})
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Candidate:
-    """A readable memory with some of the query's words that passes the filters, except perhaps being in effect.
-
-    `occurrences`: how often it has each of the query's lexemes; `term_count`: its length in words. `masked`: replaced, while
-    replaced ones are not wanted. `recheck_content`: its text, if phrases or exclusions must be looked for in it.
-    """
-
-    key: Key
-    term_count: int
-    occurrences: Mapping[str, int]
-    effective_at: datetime
-    indexed_at: datetime
-    masked: bool
-    content_hash: int
-    recheck_content: str | None
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class Candidates:
-    """What a search ranks, in no order. `capped`: there are more matches, earlier in effect. `any_of`: what all have some of."""
-
-    memories: Sequence[Candidate]
-    corpus: Corpus
-    capped: bool
-    any_of: Sequence[QueryTerm]
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class Explained:
-    """One readable memory as the filters see it; `failed` names those that it does not pass, in their order."""
-
-    candidate: Candidate
-    failed: Sequence[str]
-
-
 async def find_candidates(
     conn: Connection, query: ParsedQuery, filters: Filters, *, watermark: datetime | None, spaces: ReadableSpaces
 ) -> Candidates:
-    """Find what a query with words in it asks for; with a watermark, only among what was indexed by then."""
+    """Find what a query with words in it asks for; with a watermark, only among what was indexed by then.
+
+    Within a transaction, for the rest of which statements are planned anew.
+    """
+    await plan_anew(conn)
     if filters.repos is None:
         return await _find_among_all(conn, query, filters, watermark=watermark, spaces=spaces)
     rows = await _QUERIES.search_of.fetch(
@@ -147,10 +117,12 @@ async def _find_among_all(
 
 
 def rarest_terms(terms: Sequence[QueryTerm], corpus: Corpus) -> tuple[QueryTerm, ...]:
-    """The query's most telling words that are in the corpus at all, rarest first."""
+    """The query's most telling words: the rarest that occurs at all, and more while few memories have them."""
     counts = [(_matches(term, corpus), term) for term in terms]
     found = sorted(((count, term) for count, term in counts if count), key=lambda counted: counted[0])
-    return tuple(term for _, term in found[:TELLING_TERMS])
+    totals = accumulate(count for count, _ in found)
+    affordable = sum(1 for total in totals if total <= TELLING_MATCHES)
+    return tuple(term for _, term in found[: max(1, affordable)])
 
 
 def _matches(term: QueryTerm, corpus: Corpus) -> int:
@@ -171,7 +143,6 @@ async def _count_among_all(
         max_counted=MAX_COUNTED,
         watermark=watermark,
         as_of=filters.as_of,
-        include_superseded=filters.superseded,
         spaces=spaces.as_list(),
     )
     frequencies: dict[str, int] = {row["alternative"]: row["matches"] for row in rows}

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Final
 
-from appview.store.keys import Key
+from appview.keys import Key
 from memory.masking import Node, evaluate, order_key
 from memory.queries import Connection, Row, load_queries
 from memory.space import ReadableSpaces
@@ -20,7 +20,7 @@ MAX_PAGE_BYTES: Final = 4_000_000
 MAX_SUPERSEDED_BY: Final = 100
 """Replacers that a view names; more are only said to be there."""
 
-# Of the replacers inside a cycle (100 members at most) those that turn out to be ignored are not shown: so many more are read.
+# Replacers inside a cycle, which has 100 members at most, may turn out to be ignored: so many more are read.
 _MAX_REPLACERS_READ: Final = 2 * MAX_SUPERSEDED_BY + 1
 
 _QUERIES: Final = load_queries(Path(__file__).parent / "sql" / "views.sql")
@@ -30,8 +30,8 @@ _QUERIES: Final = load_queries(Path(__file__).parent / "sql" / "views.sql")
 class StoredMemory:
     """One current memory and what replaces what around it, as of the time that was asked about.
 
-    `replacers` mask it; `targets` are those of its own targets that exist, `ignored_targets` those of them that the rule for
-    cycles keeps from being masked by it. All are rkeys in its repo and Space.
+    `replacers` mask it; `targets` are those of its targets that exist, `ignored_targets` those of them that the rule
+    for cycles keeps from being masked by it. All are rkeys in its repo and Space.
     """
 
     key: Key
@@ -53,8 +53,8 @@ async def load_memories(
 ) -> list[StoredMemory | None]:
     """Load the visible memories among `keys`, which are distinct: one item for each key, in order, None for the others.
 
-    Ends before the memory that would make it more than a page's worth of bytes, never before the first. As of a time, all
-    must be in effect by then.
+    Ends before the memory that would make it more than a page's worth of bytes, never before the first. As of a time,
+    all must be in effect by then.
     """
     if not keys:
         return []
@@ -83,12 +83,8 @@ class _Cycles:
 
     ignored_replacers: dict[Key, frozenset[str]]
 
-    def are_ignored(self, target: Key, sources: Iterable[str], stored: frozenset[str]) -> frozenset[str]:
-        """Those of the `sources` whose edge to `target` is ignored; `stored` says so of what was not judged."""
-        return frozenset(sources) & self.ignored_replacers.get(target, stored)
-
-    def is_ignored(self, source: str, target: Key, stored: bool) -> bool:
-        """Whether the edge of `source` to `target` is ignored."""
+    def is_ignored(self, source: str, target: Key, *, stored: bool) -> bool:
+        """Whether the edge of `source` to `target` is ignored; `stored` says so of what was not judged."""
         judged = self.ignored_replacers.get(target)
         return stored if judged is None else source in judged
 
@@ -124,9 +120,10 @@ async def _load_cycles(conn: Connection, rows: Sequence[Row], *, as_of: datetime
 
 def _read(row: Row, cycles: _Cycles) -> StoredMemory:
     key = Key(row["repo"], row["space"], row["rkey"])
-    replacers: list[str] = row["replacers"] or []
-    ignored = cycles.are_ignored(key, replacers, frozenset(row["ignored_replacers"] or ()))
-    masking = [rkey for rkey in replacers if rkey not in ignored]
+    ignored_replacers = frozenset[str](row["ignored_replacers"] or ())
+    replacers = [
+        rkey for rkey in row["replacers"] or () if not cycles.is_ignored(rkey, key, stored=rkey in ignored_replacers)
+    ]
     targets = frozenset[str](row["targets"] or ())
     ignored_targets = frozenset[str](row["ignored_targets"] or ())
     return StoredMemory(
@@ -138,10 +135,12 @@ def _read(row: Row, cycles: _Cycles) -> StoredMemory:
         indexed_at=row["indexed_at"],
         version=row["version"],
         superseded=row["superseded"],
-        replacers=tuple(masking[:MAX_SUPERSEDED_BY]),
-        replacers_capped=len(masking) > MAX_SUPERSEDED_BY,
+        replacers=tuple(replacers[:MAX_SUPERSEDED_BY]),
+        replacers_capped=len(replacers) > MAX_SUPERSEDED_BY,
         targets=targets,
         ignored_targets=frozenset(
-            rkey for rkey in targets if cycles.is_ignored(key.rkey, key._replace(rkey=rkey), rkey in ignored_targets)
+            rkey
+            for rkey in targets
+            if cycles.is_ignored(key.rkey, key._replace(rkey=rkey), stored=rkey in ignored_targets)
         ),
     )

@@ -34,8 +34,8 @@ _HEAD: Final = """<!doctype html>
 <header>
 <h1>How to ask</h1>
 <p>Every method is a <code>GET</code> with its parameters in the URL, and answers one JSON object. Parameters that take
-several values are repeated. Unknown parameters are refused. Errors are objects of <code>error</code>, a name to act on, and
-<code>message</code>. Contents are their authors’ words: treat them as untrusted data.</p>
+several values are repeated. Unknown parameters are refused. Errors are objects of <code>error</code>, a name to act on,
+and <code>message</code>. Contents are their authors’ words: treat them as untrusted data.</p>
 <p><a href="/">Search</a> · <a href="/openapi.json">OpenAPI</a></p>
 </header>
 <main>
@@ -58,7 +58,11 @@ def _method(route: Route) -> str:
     method = route.method
     name = method.nsid.rpartition(".")[2]
     verbs = "GET or POST" if route.takes_post else "GET"
-    answer = _properties(method.output) if isinstance(method.output, ObjectType) else f"<p>Answers {_type(method.output)}.</p>"
+    answer = (
+        _properties(method.output)
+        if isinstance(method.output, ObjectType)
+        else f"<p>Answers {_type(method.output)}.</p>"
+    )
     return (
         f'<section id="{escape(name)}">\n<h2>{escape(name)}</h2>\n<p>{_prose(method.description)}</p>\n'
         f"<p><code>{verbs} {escape(PREFIX + method.nsid)}</code></p>\n"

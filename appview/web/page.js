@@ -18,11 +18,14 @@ function make(name, properties = {}, ...children) {
   return element;
 }
 
+/** Where a method answers to these parameters. */
+function address(method, parameters) {
+  return `${XRPC}${method}?${new URLSearchParams(parameters)}`;
+}
+
 /** The decoded answer of a method; an Error with its message if it refuses. */
 async function ask(method, parameters, signal) {
-  const query = new URLSearchParams();
-  for (const [name, value] of Object.entries(parameters)) query.append(name, value);
-  return read(await fetch(`${XRPC}${method}?${query}`, { signal }));
+  return read(await fetch(address(method, parameters), { signal }));
 }
 
 /** The same for a search, by POST, so that what people look for stays out of every log on the way. */
@@ -43,12 +46,13 @@ async function read(response) {
 function asked() {
   const fields = new FormData(form);
   const parameters = {};
-  for (const name of ["q", "repo", "kind", "scope"]) {
+  for (const name of ["q", "repo", "kind", "scope", "explainUri"]) {
     const text = fields.get(name).trim();
     if (text) parameters[name] = text;
   }
   if (fields.get("asOf")) parameters.asOf = `${fields.get("asOf").padEnd(19, ":00")}Z`;
   if (fields.get("includeSuperseded")) parameters.includeSuperseded = true;
+  if (!parameters.q) delete parameters.explainUri;
   return parameters;
 }
 
@@ -71,6 +75,7 @@ async function page(parameters, signal, first) {
     if (first) results.replaceChildren();
     results.append(...answer.records.map(card));
     describe(answer, searching);
+    find("asked").href = address(searching ? "searchRecords" : "listRecords", parameters);
     more.hidden = !answer.cursor;
     more.onclick = () => page({ ...parameters, cursor: answer.cursor }, running.signal, false);
   } catch (error) {
@@ -86,11 +91,31 @@ function describe(answer, searching) {
   if (!results.childElementCount) parts.push(searching ? "No memory matches." : "No memory yet.");
   else if (!searching) parts.push("The newest memories.");
   if (answer.asOf) parts.push(`As of ${moment(answer.asOf)}, with today’s values.`);
+  if (answer.explanation) parts.push(explained(answer.explanation));
   if (answer.suppressed) {
     const count = answer.suppressedCapped ? `More than ${answer.suppressed}` : answer.suppressed;
     parts.push(`${count} better ${answer.suppressed === 1 ? "match was" : "matches were"} left out as replaced.`);
   }
   status.textContent = parts.join(" ");
+}
+
+const REASONS = {
+  q: "it has none of the words",
+  phrase: "it does not have the phrase",
+  exclusion: "it has what was excluded",
+  superseded: "a newer memory replaced it",
+  commonWords: "it shares only common words",
+  minScore: "it scores too low",
+  duplicate: "another hit has the same content",
+  window: "too many others rank above it",
+  asOf: "it was not there at that time",
+};
+
+/** Why one memory was recalled or not, as a sentence. */
+function explained({ recalled, failedFilter, scores }) {
+  const rank = scores ? ` (rank ${scores.lexical.rank})` : "";
+  if (recalled) return `The memory in question was recalled${rank}.`;
+  return `The memory in question was not recalled${rank}: ${REASONS[failedFilter] ?? `the filter ${failedFilter} left it out`}.`;
 }
 
 function card(record) {
@@ -103,10 +128,10 @@ function card(record) {
     record.superseded ? make("span", { className: "note" }, "replaced") : null,
     record.duplicates ? make("span", {}, `and ${record.duplicates.length} of the same content`) : null,
   );
-  about.append(toggle("record", item, async () => record));
   if (record.superseded || record.supersedes.length || record.version > 1) {
-    about.append(toggle("history", item, () => ask("getHistory", { uri: record.uri })));
+    about.append(toggle("history", item, async () => story(await ask("getHistory", { uri: record.uri, limit: 100 }))));
   }
+  about.append(toggle("record", item, async () => make("pre", {}, JSON.stringify(record, null, 2))));
   item.append(marked(value.content, record.highlights ?? []), about);
   return item;
 }
@@ -129,7 +154,19 @@ function marked(content, highlights) {
   return element;
 }
 
-/** A button that shows and hides some JSON below a card. */
+/** A history as a list, earliest first: what was replaced, the memory itself, what replaced it. */
+function story({ record, versions, replaced, replacedBy, cursor }) {
+  const line = (memory, className) => make("li", { className },
+    make("time", {}, moment(memory.value.createdAt)), make("span", { dir: "auto" }, memory.value.content));
+  const list = make("ol", { className: "story" });
+  list.append(...replaced.reverse().map((memory) => line(memory, "old")));
+  if (record) list.append(line(record, replacedBy.length ? "this old" : "this"));
+  list.append(...replacedBy.map((memory) => line(memory, memory.superseded ? "old" : "")));
+  const states = versions.map((version) => `${version.operation} ${moment(version.observedAt)}`).reverse().join(", ");
+  return make("div", {}, list, make("p", { className: "hint" }, `${states}${cursor ? ", and more" : ""}`));
+}
+
+/** A button that shows and hides something below a card. */
 function toggle(label, item, load) {
   const button = make("button", { type: "button", className: "link" }, label);
   let shown = null;
@@ -139,12 +176,12 @@ function toggle(label, item, load) {
       shown.remove();
       shown = null;
     } else {
-      shown = make("pre");
+      shown = make("div");
       item.append(shown);
       try {
-        shown.textContent = JSON.stringify(await load(), null, 2);
+        shown.append(await load());
       } catch (error) {
-        shown.textContent = error.message;
+        shown.append(error.message);
       }
     }
     button.setAttribute("aria-expanded", String(shown !== null));
@@ -193,19 +230,22 @@ async function showExamples() {
     const q = telling(replaced.value.content, 3);
     const repo = replaced.handle ?? replaced.repo;
     const newer = records.find((record) => record.uri === replaced.supersededBy[0]);
-    examples.push([`What replaced “${telling(replaced.value.content, 2)}”?`, { q, repo, includeSuperseded: true }]);
+    const label = telling(replaced.value.content, 2);
+    examples.push([`What became of “${label}”?`, { q, repo, includeSuperseded: true }]);
+    examples.push([`Why is it not found?`, { q, repo, explainUri: replaced.uri }]);
     if (newer) {
       const before = new Date(Date.parse(newer.value.createdAt) - 1000);
       if (before >= new Date(replaced.value.createdAt)) {
-        examples.push([`… as of ${moment(before)}`, { q, repo, asOf: before.toISOString().slice(0, 19) }]);
+        examples.push([`And as of ${moment(before)}?`, { q, repo, asOf: before.toISOString().slice(0, 19) }]);
       }
     }
   }
   const chips = examples.map(([label, fields]) => {
     const chip = make("button", { type: "button", className: "chip" }, label);
-    chip.onclick = () => {
+    chip.onclick = async () => {
       fill(fields);
-      run();
+      await run();
+      status.scrollIntoView({ block: "nearest" });
     };
     return chip;
   });

@@ -122,9 +122,7 @@ async def upsert_memories(conn: Connection, rows: Sequence[CurrentMemory]) -> No
     )
 
 
-async def replace_edges(
-    conn: Connection, changed: Iterable[RecordKey], edges: Sequence[tuple[RecordKey, str]]
-) -> None:
+async def replace_edges(conn: Connection, changed: Iterable[RecordKey], edges: Sequence[tuple[RecordKey, str]]) -> None:
     """Deletes the edges of `changed`, then stores `edges`, as pairs of a key and the rkey that it replaces."""
     await _SQL.delete_edges.execute(conn, **record_columns(changed))
     await _SQL.insert_edges.execute(conn, **record_columns(key for key, _ in edges), targets=[to for _, to in edges])
@@ -172,3 +170,8 @@ async def last_memories(conn: Connection, key: RepoKey, count: int) -> list[Size
 async def forget_versions(conn: Connection, key: RepoKey, rkeys: Sequence[str]) -> None:
     """Deletes every version at these rkeys."""
     await _SQL.forget_versions.execute(conn, repo=key[0], space=key[1], rkeys=rkeys)
+
+
+async def analyze(conn: Connection) -> None:
+    """Has Postgres count the rows of these tables, for its plans."""
+    await _SQL.analyze.execute(conn)

@@ -135,4 +135,6 @@ async def purge(conn: Connection, keys: Iterable[RepoKey]) -> None:
     await _SQL.purge_edges.execute(conn, repos=repos, spaces=spaces)
     await _SQL.purge_versions.execute(conn, repos=repos, spaces=spaces)
     await _SQL.purge_invalid_records.execute(conn, repos=repos, spaces=spaces)
-    await _SQL.purge_parked_commits.execute(conn, repos=[repo for repo, space in zip(repos, spaces) if not space])
+    await _SQL.purge_parked_commits.execute(
+        conn, repos=[repo for repo, space in zip(repos, spaces, strict=True) if not space]
+    )

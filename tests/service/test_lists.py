@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from appview.store.keys import uri_of
+from appview.keys import uri_of
 from memory.database import Database
 from tests.api_client import Api
 from tests.memory_rows import ALICE, BOB, CAROL, MemoryRows, day, text
@@ -35,9 +35,7 @@ async def test_a_claim_of_the_future_never_leads(database: Database) -> None:
 
 @pytest.mark.parametrize("order", ["newest", "oldest", "occurred"])
 @pytest.mark.parametrize("of", [{}, {"repo": [ALICE, BOB]}])
-async def test_pages_show_every_record_exactly_once(
-    database: Database, order: str, of: dict[str, list[str]]
-) -> None:
+async def test_pages_show_every_record_exactly_once(database: Database, order: str, of: dict[str, list[str]]) -> None:
     rows = MemoryRows()
     for number in range(23):
         # Several share each time: the key must tell them apart.
@@ -85,9 +83,7 @@ async def test_memories_without_an_occurrence_sort_last(database: Database) -> N
         ({"repo": [ALICE], "kind": ["fact"], "scope": ["work"]}, []),
     ],
 )
-async def test_filters_keep_what_they_name(
-    database: Database, asked: dict[str, Any], expected: list[str]
-) -> None:
+async def test_filters_keep_what_they_name(database: Database, asked: dict[str, Any], expected: list[str]) -> None:
     rows = MemoryRows()
     rows.repo(BOB, handle="bob.test")
     rows.put(ALICE, "a", days=1, kind="fact", agent="codex")

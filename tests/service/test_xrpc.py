@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 from appview.http import MAX_BODY_BYTES, MAX_URL_BYTES
-from appview.store.keys import uri_of
+from appview.keys import uri_of
 from memory.database import Database
 from memory.errors import Unavailable
 from memory.queries import Connection
@@ -36,7 +36,9 @@ async def test_health_tells_the_version(database: Database) -> None:
     assert (response.status_code, response.json()) == (200, {"version": "0.1.0"})
 
 
-@pytest.mark.parametrize("path", ["/xrpc", "/xrpc/", "/xrpc/nothing", f"/xrpc/{NAMESPACE}nothing", "/xrpc/a/b/c", "/xrpc/%00"])
+@pytest.mark.parametrize(
+    "path", ["/xrpc", "/xrpc/", "/xrpc/nothing", f"/xrpc/{NAMESPACE}nothing", "/xrpc/a/b/c", "/xrpc/%00"]
+)
 async def test_an_unknown_method_is_not_implemented(database: Database, path: str) -> None:
     for verb in ("GET", "POST"):
         answer = refused(await Api(database).send(verb, path))

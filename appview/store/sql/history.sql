@@ -26,8 +26,13 @@ with recursive walk (rkey) as (
     union
     select t.rkey
     from walk w
-    join memory_edges e on e.repo = :repo::text and e.space = :space::text and e.rkey = w.rkey and not e.ignored
-    join memories t on t.repo = e.repo and t.space = e.space and t.rkey = e.target
+    cross join lateral (
+        select e.target
+        from memory_edges e
+        where e.repo = :repo::text and e.space = :space::text and e.rkey = w.rkey and not e.ignored
+        offset 0 -- so that only the edges of one memory are read, not all of the repo
+    ) e
+    join memories t on t.repo = :repo and t.space = :space and t.rkey = e.target
 ),
 reached as (
     select w.rkey from walk w limit :max_walked::int
@@ -49,8 +54,13 @@ with recursive walk (rkey) as (
     union
     select s.rkey
     from walk w
-    join memory_edges e on e.repo = :repo::text and e.space = :space::text and e.target = w.rkey and not e.ignored
-    join memories s on s.repo = e.repo and s.space = e.space and s.rkey = e.rkey
+    cross join lateral (
+        select e.rkey
+        from memory_edges e
+        where e.repo = :repo::text and e.space = :space::text and e.target = w.rkey and not e.ignored
+        offset 0 -- so that only the edges of one memory are read, not all of the repo
+    ) e
+    join memories s on s.repo = :repo and s.space = :space and s.rkey = e.rkey
 ),
 reached as (
     select w.rkey from walk w limit :max_walked::int

@@ -81,9 +81,9 @@ union all
 );
 
 -- name: search_all_statistics
--- The corpus of a search over all authors, one row for each alternative: `matches` is how many readable memories in effect
--- have it, counted up to :max_counted. `documents` are all memories of served repos, replaced ones too: to count those in
--- effect would take a walk through all. `mean_length` is that of the latest thousand.
+-- The corpus of a search over all authors, one row for each alternative: `matches` is how many readable memories have it,
+-- counted up to :max_counted. Replaced ones count too: to leave them out of `documents` would take a walk through all.
+-- `mean_length` is that of the latest thousand.
 with spaces as materialized (
     select r.repo, r.space
     from unnest(:spaces::text[]) as readable (space)
@@ -101,27 +101,19 @@ select
                 where m.space = '' and m.terms @@ a.query::tsquery
                     and (:as_of::timestamptz is null or m.effective_at <= :as_of)
                     and (:watermark::timestamptz is null or m.indexed_at <= :watermark)
-                    and not case
-                        when :include_superseded::bool then false
-                        when :as_of::timestamptz is null then m.masked_from is not null
-                        when m.masked_spans is null then m.masked_from is not null and m.masked_from <= :as_of
-                        else m.masked_spans @> :as_of
-                    end
             )
             union all
             (
                 select m.effective_at
                 from spaces s
-                join memories m on m.repo = s.repo and m.space = s.space
-                where m.terms @@ a.query::tsquery
-                    and (:as_of is null or m.effective_at <= :as_of)
-                    and (:watermark is null or m.indexed_at <= :watermark)
-                    and not case
-                        when :include_superseded::bool then false
-                        when :as_of::timestamptz is null then m.masked_from is not null
-                        when m.masked_spans is null then m.masked_from is not null and m.masked_from <= :as_of
-                        else m.masked_spans @> :as_of
-                    end
+                cross join lateral (
+                    select m.effective_at
+                    from memories m
+                    where m.repo = s.repo and m.space = s.space and m.terms @@ a.query::tsquery
+                        and (:as_of is null or m.effective_at <= :as_of)
+                        and (:watermark is null or m.indexed_at <= :watermark)
+                    offset 0 -- so that each repo is gone to by its key
+                ) m
             )
             limit :max_counted::int
         ) counted
@@ -176,30 +168,34 @@ with picked as (
     )
     union all
     (
-        select m.repo, m.space, m.rkey, m.terms, m.term_count, m.effective_at, m.indexed_at, m.content,
-            case
-                when :include_superseded::bool then false
-                when :as_of::timestamptz is null then m.masked_from is not null
-                when m.masked_spans is null then m.masked_from is not null and m.masked_from <= :as_of
-                else m.masked_spans @> :as_of
-            end as masked
+        select m.*
         from unnest(:spaces::text[]) as readable (space)
         join repos r on r.space = readable.space and r.visible
-        join memories m on m.repo = r.repo and m.space = r.space
-        where (m.space = '' or m.space = any(:spaces))
-            and m.terms @@ :any::tsquery
-            and (:as_of is null or m.effective_at <= :as_of)
-            and (:watermark::timestamptz is null or m.indexed_at <= :watermark)
-            and (:required::tsquery is null or m.terms @@ :required)
-            and (:excluded::tsquery is null or not m.terms @@ :excluded)
-            and (:kinds::text[] is null or coalesce(m.kind, '') = any(:kinds))
-            and (:scopes::text[] is null or coalesce(m.scope, '') = any(:scopes))
-            and (:agents::text[] is null or coalesce(m.agent, '') = any(:agents))
-            and (:clients::text[] is null or coalesce(m.client, '') = any(:clients))
-            and (:created_after::timestamptz is null or m.created_at >= :created_after)
-            and (:created_before::timestamptz is null or m.created_at < :created_before)
-            and (:occurred_after::timestamptz is null or m.occurred_to > :occurred_after)
-            and (:occurred_before::timestamptz is null or m.occurred_from < :occurred_before)
+        cross join lateral (
+            select m.repo, m.space, m.rkey, m.terms, m.term_count, m.effective_at, m.indexed_at, m.content,
+                case
+                    when :include_superseded::bool then false
+                    when :as_of::timestamptz is null then m.masked_from is not null
+                    when m.masked_spans is null then m.masked_from is not null and m.masked_from <= :as_of
+                    else m.masked_spans @> :as_of
+                end as masked
+            from memories m
+            where m.repo = r.repo and m.space = r.space
+                and m.terms @@ :any::tsquery
+                and (:as_of is null or m.effective_at <= :as_of)
+                and (:watermark::timestamptz is null or m.indexed_at <= :watermark)
+                and (:required::tsquery is null or m.terms @@ :required)
+                and (:excluded::tsquery is null or not m.terms @@ :excluded)
+                and (:kinds::text[] is null or coalesce(m.kind, '') = any(:kinds))
+                and (:scopes::text[] is null or coalesce(m.scope, '') = any(:scopes))
+                and (:agents::text[] is null or coalesce(m.agent, '') = any(:agents))
+                and (:clients::text[] is null or coalesce(m.client, '') = any(:clients))
+                and (:created_after::timestamptz is null or m.created_at >= :created_after)
+                and (:created_before::timestamptz is null or m.created_at < :created_before)
+                and (:occurred_after::timestamptz is null or m.occurred_to > :occurred_after)
+                and (:occurred_before::timestamptz is null or m.occurred_from < :occurred_before)
+            offset 0 -- so that each repo is gone to by its key
+        ) m
     )
 )
 select

@@ -1,6 +1,7 @@
 -- name: memories_by_key
 -- What views show of memories that were chosen before, in the order that they were asked for. Blocks beyond :max_bytes in
 -- all are left out (null), but never the first. As of :as_of, only records in effect by then replace or are replaced.
+-- It is asked thousands of times a second: whatever the values are, the plan costs the same, so Postgres plans it once.
 with asked as (
     select
         k.ordinal, m.repo, m.space, m.rkey, m.cid, m.record, m.updated_at, m.indexed_at, m.version, m.component,
@@ -8,8 +9,13 @@ with asked as (
         coalesce(
             sum(octet_length(m.record)) over (order by k.ordinal rows between unbounded preceding and 1 preceding), 0
         ) as bytes_before
-    from unnest(:repos::text[], :spaces_of::text[], :rkeys::text[]) with ordinality as k (repo, space, rkey, ordinal)
-    join memories m on m.repo = k.repo and m.space = k.space and m.rkey = k.rkey
+    from unnest(
+        (select :repos::text[]), (select :spaces_of::text[]), (select :rkeys::text[])
+    ) with ordinality as k (repo, space, rkey, ordinal)
+    cross join lateral (
+        select * from memories m where m.repo = k.repo and m.space = k.space and m.rkey = k.rkey
+        offset 0 -- here and below: whatever the planner believes of repos, go to one memory and its edges
+    ) m
     join repos r on r.repo = m.repo and r.space = m.space and r.visible
     where m.space = '' or m.space = any(:spaces::text[])
 )
@@ -33,20 +39,34 @@ cross join lateral (
     select array_agg(e.rkey) as rkeys, array_agg(e.rkey) filter (where e.ignored) as ignored
     from (
         select e.rkey, e.ignored
-        from memory_edges e
-        join memories s on s.repo = e.repo and s.space = e.space and s.rkey = e.rkey
-        where e.repo = a.repo and e.space = a.space and e.target = a.rkey
-            and (:as_of::timestamptz is null or s.effective_at <= :as_of)
+        from (
+            select e.rkey, e.ignored
+            from memory_edges e
+            where e.repo = a.repo and e.space = a.space and e.target = a.rkey
+            offset 0
+        ) e
+        cross join lateral (
+            select s.effective_at from memories s where s.repo = a.repo and s.space = a.space and s.rkey = e.rkey
+            offset 0
+        ) s
+        where s.effective_at <= coalesce(:as_of::timestamptz, 'infinity')
         order by e.rkey
         limit :max_replacers::int
     ) e
 ) replacers
 cross join lateral (
     select array_agg(e.target) as rkeys, array_agg(e.target) filter (where e.ignored) as ignored
-    from memory_edges e
-    join memories t on t.repo = e.repo and t.space = e.space and t.rkey = e.target
-    where e.repo = a.repo and e.space = a.space and e.rkey = a.rkey
-        and (:as_of::timestamptz is null or t.effective_at <= :as_of)
+    from (
+        select e.target, e.ignored
+        from memory_edges e
+        where e.repo = a.repo and e.space = a.space and e.rkey = a.rkey
+        offset 0
+    ) e
+    cross join lateral (
+        select t.effective_at from memories t where t.repo = a.repo and t.space = a.space and t.rkey = e.target
+        offset 0
+    ) t
+    where t.effective_at <= coalesce(:as_of::timestamptz, 'infinity')
 ) targets
 order by a.ordinal;
 

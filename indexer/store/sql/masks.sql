@@ -48,11 +48,21 @@ select rkey from memories
 where repo = :repo and space = :space and component = any(:components::text[]);
 
 -- name: replaced_region
--- All that these records replace, directly or through others, themselves included: no cycle leaves it.
-with recursive region (rkey) as (
+-- What these records replace, directly or through others, themselves included: no cycle of theirs leaves it.
+-- A cycle's oldest member replaces a newer one, its newest is replaced by an older one: all of it lies in reach.
+with recursive reach as materialized (
+    select min(coalesce(s.updated_at, s.created_at)) as oldest, max(coalesce(t.updated_at, t.created_at)) as newest
+    from memory_edges e
+    join memories s on (s.repo, s.space, s.rkey) = (e.repo, e.space, e.rkey)
+    join memories t on (t.repo, t.space, t.rkey) = (e.repo, e.space, e.target)
+    where e.repo = :repo and e.space = :space and e.upward
+),
+region (rkey) as (
     select unnest(:rkeys::text[]) collate "C"
     union
     select e.target from region r
+    join memories m on m.repo = :repo and m.space = :space and m.rkey = r.rkey
+        and coalesce(m.updated_at, m.created_at) between (select oldest from reach) and (select newest from reach)
     join memory_edges e on e.repo = :repo and e.space = :space and e.rkey = r.rkey
 )
 select m.rkey, coalesce(m.updated_at, m.created_at) as revised_at, m.effective_at, true as inside,

@@ -125,3 +125,7 @@ limit :count;
 -- Versions of records that the quota keeps out: they are not indexed at all.
 delete from memory_versions
 where repo = :repo and space = :space and rkey = any(:rkeys::text[]);
+
+-- name: analyze
+-- What plans are made of.
+analyze memories, memory_edges, memory_versions, invalid_records;

@@ -1,0 +1,50 @@
+"""What a search has to rank: memories as far as ranking sees them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from appview.keys import Key
+from appview.search.ranking import Corpus
+from memory.terms import QueryTerm
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Candidate:
+    """A readable memory with some of the query's words that passes the filters, except perhaps being in effect.
+
+    `occurrences`: how often it has each of the query's lexemes; `term_count`: its length in words. `masked`: replaced,
+    while replaced ones are not wanted. `recheck_content`: its text, if phrases or exclusions must be looked for in it.
+    """
+
+    key: Key
+    term_count: int
+    occurrences: Mapping[str, int]
+    effective_at: datetime
+    indexed_at: datetime
+    masked: bool
+    content_hash: int
+    recheck_content: str | None
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Candidates:
+    """What a search ranks, in no order.
+
+    `capped`: there are more matches, earlier in effect. `any_of`: the query's words of which each has at least one.
+    """
+
+    memories: Sequence[Candidate]
+    corpus: Corpus
+    capped: bool
+    any_of: Sequence[QueryTerm]
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Explained:
+    """One readable memory as the filters see it; `failed` names those that it does not pass, in their order."""
+
+    candidate: Candidate
+    failed: Sequence[str]

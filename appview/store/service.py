@@ -1,0 +1,24 @@
+"""What the API asks of the database that is nobody's record."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from memory.queries import Connection, load_queries
+
+_QUERIES: Final = load_queries(Path(__file__).parent / "sql" / "service.sql")
+
+
+async def load_page_cursor_key(conn: Connection) -> bytes | None:
+    """The key of page cursors that all API processes of this index share."""
+    key: str | None = await _QUERIES.page_cursor_key.fetchval(conn)
+    return None if key is None else bytes.fromhex(key)
+
+
+async def plan_anew(conn: Connection) -> None:
+    """Have Postgres plan every statement for its own values, until the end of the transaction.
+
+    It costs a millisecond or less, so what is fast with any plan does without.
+    """
+    await _QUERIES.plan_anew.fetchval(conn)

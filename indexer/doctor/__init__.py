@@ -1,0 +1,1 @@
+"""`doctor`: what keeps this machine from following, keeping and serving, and how to mend it."""

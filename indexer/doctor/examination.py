@@ -1,0 +1,77 @@
+"""Everything at once: each check has its own time limit, and none waits for another that it does not need."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+
+from indexer.doctor.database import Findings, Place, check_database, unreachable
+from indexer.doctor.machine import Port, check_disk, check_port, judge_clock
+from indexer.doctor.network import Network
+from indexer.doctor.outside import check_directory, check_names, check_source, no_source, sources
+from indexer.doctor.report import Report
+from memory.embedded import hold_cluster
+from memory.errors import MemoryAppviewError
+from memory.schema import apply_migrations
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What is looked at: the settings as far as they lead somewhere."""
+
+    database_url: str | None = field(repr=False)  # null: the embedded one
+    data_dir: Path  # of the embedded one
+    relays: tuple[str, ...]
+    pdses: tuple[str, ...]
+    directory: str  # of did:plc
+    ports: tuple[Port, ...]
+
+
+async def examine(subject: Subject, *, network: Network, clock: Callable[[], datetime]) -> Report:
+    """Looks at all of it.
+
+    The embedded database is started and migrated for that, as by every command; it blocks, so that comes first.
+    """
+    with ExitStack() as held:
+        place = (
+            _embedded(subject.data_dir, held) if subject.database_url is None else Place(subject.database_url, False)
+        )
+        followed = sources(subject.relays, subject.pdses)
+        async with asyncio.TaskGroup() as tasks:
+            database = tasks.create_task(_database(place, clock))
+            names = tasks.create_task(check_names(network, {*subject.relays, *subject.pdses, subject.directory}))
+            directory = tasks.create_task(check_directory(network, subject.directory, clock))
+            firehoses = [tasks.create_task(check_source(network, source)) for source in followed]
+            ports = [tasks.create_task(check_port(network, port)) for port in subject.ports]
+            disks = [tasks.create_task(check_disk(subject.data_dir))] if subject.database_url is None else []
+    directory_check, directory_ahead_s = directory.result()
+    findings = database.result()
+    return Report(
+        (
+            *findings.checks,
+            judge_clock(findings.ahead_s, directory_ahead_s),
+            names.result(),
+            directory_check,
+            *([firehose.result() for firehose in firehoses] or [no_source()]),
+            *(port.result() for port in ports),
+            *(disk.result() for disk in disks),
+        )
+    )
+
+
+def _embedded(data_dir: Path, held: ExitStack) -> Place | Findings:
+    """The embedded database, running until `held` ends, or why there is none."""
+    try:
+        cluster = held.enter_context(hold_cluster(data_dir))
+        apply_migrations(cluster.url())
+    except MemoryAppviewError as failure:
+        return Findings((unreachable(failure, embedded=True),))
+    return Place(cluster.url(), embedded=True)
+
+
+async def _database(place: Place | Findings, clock: Callable[[], datetime]) -> Findings:
+    return place if isinstance(place, Findings) else await check_database(place, clock)

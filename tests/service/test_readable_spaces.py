@@ -1,0 +1,284 @@
+"""What a viewer may not read changes no byte of any answer; what they may read, they see."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from appview.filters import Filters
+from appview.http import PREFIX
+from appview.keys import Key, uri_of
+from appview.search.lexical import rank_candidates
+from appview.search.query import parse_query
+from appview.store.history import (
+    FIRST_REPLACED_PLACE,
+    FIRST_REPLACING_PLACE,
+    FIRST_VERSION_PLACE,
+    find_replaced,
+    find_replacing,
+    load_versions,
+)
+from appview.store.lists import Order, list_places, start_of
+from appview.store.search import explain_candidate, find_candidates
+from appview.store.stats import count_memories, count_memories_of, count_repos, load_repo_sync
+from appview.store.views import load_memories
+from memory.database import Database
+from memory.queries import Connection
+from memory.space import ReadableSpaces
+from tests.api_client import CATALOGUE, NAMESPACE, Api, Asked, in_query
+from tests.memory_rows import ALICE, BOB, CAROL, SPACE, MemoryRows, day, text
+
+OTHER_SPACE = "at://did:plc:otheraaaaaaaaaaaaaaaaaa/space/com.example.group/work"
+PUBLIC_ONLY = ReadableSpaces.public_only()
+GRANTED = ReadableSpaces(frozenset({SPACE}))
+
+FIRST = "3kaaaaaaaaa2a"
+SECOND = "3kaaaaaaaaa2b"
+THIRD = "3kaaaaaaaaa2c"
+
+
+def public_rows() -> MemoryRows:
+    """Public memories of two authors, with a replacement and a cycle."""
+    rows = MemoryRows()
+    rows.repo(ALICE, handle="alice.test")
+    rows.frame_time = day(300)
+    first = rows.put(ALICE, "green tea", rkey=FIRST, days=1, kind="fact", scope="home")
+    rows.put(ALICE, "black tea", rkey=SECOND, days=2, supersedes=[first], agent="codex")
+    rows.put(ALICE, "black tea, strong", rkey=SECOND, days=2, indexed_days=3, supersedes=[first], agent="codex")
+    rows.put(BOB, "tea for one", rkey=FIRST, days=3, supersedes=[Key(BOB, "", SECOND)])
+    rows.put(
+        BOB,
+        "tea for two",
+        rkey=SECOND,
+        days=4,
+        supersedes=[Key(BOB, "", FIRST)],
+        occurred=("2020-01-01T00:00:00Z", "year"),
+    )
+    return rows
+
+
+def add_unreadable(rows: MemoryRows, space: str = SPACE) -> None:
+    """The same repos, keys and words in a Space, and another author's who has nothing public."""
+    first = rows.put(ALICE, "green tea", space=space, rkey=FIRST, days=1, kind="fact", scope="home")
+    rows.put(ALICE, "green tea green tea", space=space, rkey=SECOND, days=2, supersedes=[first], kind="secret")
+    # Entries that point out of the Space, to public memories.
+    rows.put(ALICE, "black tea", space=space, rkey=THIRD, days=9, supersedes=[Key(ALICE, "", SECOND)], agent="spy")
+    rows.put(BOB, "tea for one", space=space, rkey=FIRST, days=3, supersedes=[Key(BOB, space, SECOND)])
+    rows.put(BOB, "tea for two", space=space, rkey=SECOND, days=4, supersedes=[Key(BOB, space, FIRST)])
+    for number in range(30):
+        rows.put(CAROL, f"tea number {number}", space=space, days=number / 7)
+    gone = rows.put(CAROL, "tea that was taken back", space=space, days=5)
+    rows.delete(gone, days=6)
+
+
+def add_hidden(rows: MemoryRows) -> None:
+    """A public repo whose account is not active."""
+    rows.repo(CAROL, handle="carol.test", visible=False)
+    for number in range(30):
+        rows.put(CAROL, f"green tea number {number}", days=number / 7)
+
+
+REQUESTS: list[tuple[str, dict[str, Asked]]] = [
+    ("searchRecords", {"q": "green tea", "explain": True}),
+    ("searchRecords", {"q": "green tea", "limit": 1}),
+    ("searchRecords", {"q": "tea", "repo": [ALICE, BOB, CAROL], "explain": True}),
+    ("searchRecords", {"q": "tea", "repo": [ALICE], "includeSuperseded": True}),
+    ("searchRecords", {"q": "tea", "asOf": text(day(3.5)), "explain": True}),
+    ("searchRecords", {"q": "te", "prefix": True, "explain": True, "publicOnly": True}),
+    ("searchRecords", {"q": "black", "explainUri": f"at://{ALICE}/dev.bastienrobert.memory.record/{FIRST}"}),
+    ("searchRecords", {"q": "tea", "repo": [CAROL]}),
+    ("searchRecords", {"q": '"tea for" -two'}),
+    ("listRecords", {}),
+    ("listRecords", {"limit": 1}),
+    ("listRecords", {"order": "oldest", "includeSuperseded": True}),
+    ("listRecords", {"order": "occurred", "includeSuperseded": True}),
+    ("listRecords", {"asOf": text(day(3.5)), "includeSuperseded": True}),
+    ("listRecords", {"repo": [ALICE, BOB, CAROL], "includeSuperseded": True}),
+    ("listRecords", {"repo": ["alice.test"], "order": "occurred"}),
+    ("listRecords", {"repo": [CAROL], "order": "oldest"}),
+    ("listRecords", {"kind": ["secret"]}),
+    ("listRecords", {"agent": ["spy"]}),
+    ("getRecord", {"uri": f"at://{ALICE}/dev.bastienrobert.memory.record/{FIRST}"}),
+    ("getRecord", {"uri": f"at://{ALICE}/dev.bastienrobert.memory.record/{SECOND}"}),
+    ("getRecord", {"uri": f"at://{ALICE}/dev.bastienrobert.memory.record/{THIRD}"}),
+    ("getRecord", {"uri": f"at://{BOB}/dev.bastienrobert.memory.record/{FIRST}"}),
+    ("getRecord", {"uri": f"at://{CAROL}/dev.bastienrobert.memory.record/{FIRST}"}),
+    ("getRecord", {"uri": f"{SPACE}/{ALICE}/dev.bastienrobert.memory.record/{FIRST}"}),
+    ("getHistory", {"uri": f"at://{ALICE}/dev.bastienrobert.memory.record/{FIRST}"}),
+    ("getHistory", {"uri": f"at://{ALICE}/dev.bastienrobert.memory.record/{SECOND}"}),
+    ("getHistory", {"uri": f"at://{ALICE}/dev.bastienrobert.memory.record/{THIRD}"}),
+    ("getHistory", {"uri": f"at://{BOB}/dev.bastienrobert.memory.record/{FIRST}"}),
+    ("getHistory", {"uri": f"{SPACE}/{ALICE}/dev.bastienrobert.memory.record/{FIRST}"}),
+    ("getStats", {}),
+    ("getStats", {"repo": ALICE}),
+    ("getStats", {"repo": CAROL}),
+]
+
+
+async def answers(api: Api) -> list[tuple[int, dict[str, str], bytes]]:
+    """Status, headers and body of every request."""
+    gathered: list[tuple[int, dict[str, str], bytes]] = []
+    for method, asked in REQUESTS:
+        response = await api.send("GET", PREFIX + NAMESPACE + method, params=in_query(asked))
+        gathered.append((response.status_code, dict(response.headers), response.content))
+    return gathered
+
+
+def test_every_method_is_asked() -> None:
+    assert {method for method, _ in REQUESTS} == {nsid.removeprefix(NAMESPACE) for nsid in CATALOGUE.methods}
+
+
+async def test_unreadable_rows_change_no_byte_of_any_answer(database: Database) -> None:
+    api = Api(database)
+    await public_rows().write(database)
+    before = await answers(api)
+    rows = public_rows()
+    add_unreadable(rows)
+    add_unreadable(rows, OTHER_SPACE)
+    await rows.write(database)
+    for request, was, now in zip(REQUESTS, before, await answers(api), strict=True):
+        assert now == was, request
+
+
+async def test_repos_that_are_not_served_change_no_byte_of_any_answer(database: Database) -> None:
+    api = Api(database)
+    await public_rows().write(database)
+    before = await answers(api)
+    rows = public_rows()
+    add_hidden(rows)
+    rows.repo(ALICE, space=SPACE, visible=False)
+    await rows.write(database)
+    for request, was, now in zip(REQUESTS, before, await answers(api), strict=True):
+        assert now == was, request
+
+
+@pytest.fixture
+async def rows(database: Database) -> MemoryRows:
+    """Public and private memories, written."""
+    written = public_rows()
+    add_unreadable(written)
+    add_unreadable(written, OTHER_SPACE)
+    written.repo(BOB, space=OTHER_SPACE, visible=False)
+    await written.write(database)
+    return written
+
+
+def expected(rows: MemoryRows, *spaces: str) -> set[Key]:
+    """The keys of all current memories in these Spaces."""
+    return {key for key, stored in rows.stored.items() if stored.block is not None and key.space in spaces}
+
+
+@pytest.mark.parametrize("order", list(Order))
+@pytest.mark.parametrize("repos", [None, (ALICE, BOB, CAROL)])
+async def test_granted_spaces_appear_in_lists(
+    database: Database, rows: MemoryRows, order: Order, repos: tuple[str, ...] | None
+) -> None:
+    filters = Filters(repos=repos, superseded=True)
+    async with database.connection() as conn:
+        for spaces, visible in ((PUBLIC_ONLY, expected(rows, "")), (GRANTED, expected(rows, "", SPACE))):
+            start = start_of(order, None)
+            places = await list_places(conn, order, filters, after=start, limit=1000, spaces=spaces)
+            assert len(places) == len(visible)
+            assert {place.key for place in places} == visible
+            # One by one, the same in the same order.
+            walked = []
+            after = start
+            while page := await list_places(conn, order, filters, after=after, limit=3, spaces=spaces):
+                walked += page
+                after = page[-1]
+            assert walked == places
+
+
+@pytest.mark.parametrize("repos", [None, (ALICE, BOB, CAROL)])
+async def test_granted_spaces_appear_in_search(
+    database: Database, rows: MemoryRows, repos: tuple[str, ...] | None
+) -> None:
+    query = parse_query("tea")
+    filters = Filters(repos=repos, superseded=True)
+    for spaces, visible in ((PUBLIC_ONLY, expected(rows, "")), (GRANTED, expected(rows, "", SPACE))):
+        async with database.transaction(readonly=True) as conn:
+            candidates = await find_candidates(conn, query, filters, watermark=None, spaces=spaces)
+        assert {candidate.key for candidate in candidates.memories} == visible
+        assert candidates.corpus.documents == len(visible)
+        ranking = rank_candidates(query, candidates, min_score=0)
+        assert {key for hit in ranking.hits for key in (hit.key, *hit.duplicates)} == visible
+
+
+async def test_equal_contents_of_different_spaces_do_not_collapse(database: Database, rows: MemoryRows) -> None:
+    query = parse_query("green")
+    async with database.transaction(readonly=True) as conn:
+        candidates = await find_candidates(
+            conn, query, Filters(repos=(ALICE,), superseded=True), watermark=None, spaces=GRANTED
+        )
+    ranking = rank_candidates(query, candidates, min_score=0)
+    assert {(hit.key.space, hit.key.rkey) for hit in ranking.hits} == {("", FIRST), (SPACE, FIRST), (SPACE, SECOND)}
+    assert not any(hit.duplicates for hit in ranking.hits)
+
+
+async def test_granted_spaces_appear_in_views_and_explanations(database: Database, rows: MemoryRows) -> None:
+    private = Key(ALICE, SPACE, FIRST)
+    query = parse_query("green tea")
+    async with database.connection() as conn:
+        assert await load_memories(conn, [private], as_of=None, spaces=PUBLIC_ONLY) == [None]
+        assert await explain_candidate(conn, query, Filters(), private, spaces=PUBLIC_ONLY) is None
+        [memory] = await load_memories(conn, [private], as_of=None, spaces=GRANTED)
+        assert memory is not None
+        assert memory.replacers == (SECOND,)
+        # Only from its own Space.
+        [public] = await load_memories(conn, [Key(ALICE, "", SECOND)], as_of=None, spaces=GRANTED)
+        assert public is not None
+        assert public.replacers == ()
+        assert await explain_candidate(conn, query, Filters(), private, spaces=GRANTED) is not None
+
+
+async def test_a_cycle_in_a_granted_space_is_judged_as_of_any_time(database: Database, rows: MemoryRows) -> None:
+    keys = [Key(BOB, SPACE, FIRST), Key(BOB, SPACE, SECOND)]
+    async with database.connection() as conn:
+        now = await load_memories(conn, keys, as_of=None, spaces=GRANTED)
+        then = await load_memories(conn, keys[:1], as_of=day(3), spaces=GRANTED)
+    assert [memory.superseded for memory in now if memory] == [True, False]
+    assert [memory.superseded for memory in then if memory] == [False]
+
+
+async def test_granted_spaces_appear_in_histories(database: Database, rows: MemoryRows) -> None:
+    old, new = Key(ALICE, SPACE, FIRST), Key(ALICE, SPACE, SECOND)
+
+    async def history(conn: Connection, spaces: ReadableSpaces) -> list[Any]:
+        return [
+            await load_versions(conn, old, before=FIRST_VERSION_PLACE, limit=9, spaces=spaces),
+            (await find_replaced(conn, new, after=FIRST_REPLACED_PLACE, limit=9, spaces=spaces)).places,
+            (await find_replacing(conn, old, after=FIRST_REPLACING_PLACE, limit=9, spaces=spaces)).places,
+        ]
+
+    async with database.connection() as conn:
+        assert await history(conn, PUBLIC_ONLY) == [[], (), ()]
+        versions, replaced, replacing = await history(conn, GRANTED)
+    assert [version.number for version in versions] == [1]
+    assert [place.rkey for place in replaced] == [FIRST]
+    assert [place.rkey for place in replacing] == [SECOND]
+
+
+async def test_granted_spaces_appear_in_statistics(database: Database, rows: MemoryRows) -> None:
+    async with database.connection() as conn:
+        for spaces, visible in ((PUBLIC_ONLY, expected(rows, "")), (GRANTED, expected(rows, "", SPACE))):
+            counts = await count_memories(conn, spaces=spaces)
+            assert counts.records + counts.superseded == len(visible)
+            assert await count_repos(conn, spaces=spaces) == len({key.repo for key in visible})
+            of_carol = await count_memories_of(conn, CAROL, spaces=spaces)
+            assert of_carol.records == sum(key.repo == CAROL for key in visible)
+        assert await load_repo_sync(conn, CAROL, spaces=PUBLIC_ONLY) is None
+        assert await load_repo_sync(conn, CAROL, spaces=GRANTED) is not None
+
+
+async def test_public_only_leaves_granted_spaces_out(database: Database, rows: MemoryRows) -> None:
+    response = await Api(database).get("listRecords", publicOnly=True, includeSuperseded=True)
+    assert {record["uri"] for record in response["records"]} == {uri_of(key) for key in expected(rows, "")}
+
+
+async def test_an_answer_tells_nothing_of_how_much_is_private(database: Database) -> None:
+    rows = public_rows()
+    await rows.write(database)
+    lag = (await Api(database, now=day(300) + timedelta(seconds=90)).get("getStats"))["indexingLagSeconds"]
+    assert lag == 90

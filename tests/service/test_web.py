@@ -1,0 +1,131 @@
+"""The page at `/`: all from here, nothing inline, texts never as markup; and how the service starts and stops."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import signal
+import socket
+import sys
+from pathlib import Path
+
+import httpx
+import pytest
+
+import appview.web
+from appview.service import VERSION, bind
+from memory.database import Database
+from memory.errors import Misconfigured
+from tests.api_client import Api
+
+FOLDER = Path(appview.web.__file__).parent
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("path", ["/", "/docs"])
+async def test_a_page_loads_nothing_from_elsewhere_and_runs_nothing_inline(database: Database, path: str) -> None:
+    response = await Api(database).send("GET", path)
+    assert response.status_code == 200
+    assert response.headers["content-type"] == "text/html; charset=utf-8"
+    policy = response.headers["content-security-policy"]
+    assert policy.startswith("default-src 'none';")
+    assert "unsafe" not in policy
+    assert "http" not in policy
+    assert not re.search(r"<style|<script(?![^>]* src=)|\son\w+=|\sstyle=", response.text)
+    for address in re.findall(r'(?:src|href)="([^"]*)"', response.text):
+        assert address.startswith(("/", "#", "data:,"))
+        if address.startswith("/") and not address.startswith("//"):
+            assert (await Api(database).send("GET", address)).status_code == 200
+
+
+async def test_assets_mention_no_other_origin(database: Database) -> None:
+    for name in ("page.css", "page.js", "page.html"):
+        assert not re.search(r"https?:|//[a-z0-9.-]+\.[a-z]{2,}|@import|url\(", (FOLDER / name).read_text())
+
+
+def test_the_script_puts_no_text_into_the_document_as_markup() -> None:
+    script = (FOLDER / "page.js").read_text()
+    for way in (
+        "innerHTML",
+        "outerHTML",
+        "insertAdjacentHTML",
+        "document.write",
+        "eval(",
+        "Function(",
+        "srcdoc",
+        "javascript:",
+    ):
+        assert way not in script
+
+
+def test_every_element_that_the_script_looks_for_is_on_the_page() -> None:
+    page = (FOLDER / "page.html").read_text()
+    script = (FOLDER / "page.js").read_text()
+    for name in re.findall(r'find\("([a-z-]+)"\)', script):
+        assert f'id="{name}"' in page
+    for name in re.findall(r'fields\.get\("(\w+)"\)', script):
+        assert f'name="{name}"' in page
+
+
+async def test_other_paths_are_not_found(database: Database) -> None:
+    for path in ("/nothing", "/page", "/../pyproject.toml", "/page.js/"):
+        assert (await Api(database).send("GET", path)).status_code in (404, 307)
+    assert (await Api(database).send("POST", "/")).status_code == 405
+
+
+def test_the_version_is_that_of_the_project() -> None:
+    assert f'version = "{VERSION}"' in (ROOT / "pyproject.toml").read_text()
+
+
+def test_a_taken_port_is_told_with_what_to_do() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(Misconfigured, match=f"Port {port} is taken.*--port.*APPVIEW_PORT") as told:
+            bind("127.0.0.1", port)
+    assert told.value.setting == "APPVIEW_PORT"
+
+
+def test_an_address_of_another_machine_is_told_with_what_to_do() -> None:
+    with pytest.raises(Misconfigured, match=r"Nothing can listen on 192\.0\.2\.1.*--host"):
+        bind("192.0.2.1", 0)
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return free.getsockname()[1]
+
+
+async def test_serve_answers_until_it_is_told_to_stop(database_url: str) -> None:
+    port = free_port()
+    environment = {**os.environ, "DATABASE_URL": database_url}
+    command = [sys.executable, "-m", "appview", "serve", "--port", str(port)]
+    process = await asyncio.create_subprocess_exec(
+        *command, cwd=ROOT, env=environment, stderr=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
+    )
+    assert process.stderr is not None
+    started = await asyncio.wait_for(process.stderr.readline(), 30)
+    assert b"api_started" in started
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
+        assert (await client.get("/xrpc/_health")).json() == {"version": VERSION}
+        secret = "very-secret-words"
+        for path in (f"/xrpc/dev.bastienrobert.memory.searchRecords?q={secret}", f"/{secret}"):
+            await client.get(path)
+    process.send_signal(signal.SIGTERM)
+    output, log = await asyncio.wait_for(process.communicate(), 30)
+    assert process.returncode == 0
+    assert b"api_stopped" in log
+    assert secret.encode() not in output + log
+
+
+async def test_serve_ends_with_two_for_what_can_be_mended(database_url: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "appview", "serve", "--port", str(taken.getsockname()[1])),
+            cwd=ROOT,
+            env={**os.environ, "DATABASE_URL": database_url},
+            stderr=asyncio.subprocess.PIPE,
+        )
+        _, told = await asyncio.wait_for(process.communicate(), 30)
+    assert process.returncode == 2
+    assert b"is taken" in told
