@@ -73,7 +73,7 @@ class Writer:
         self._limits = limits
         self._parking = parking
         self._records = 0  # that this writer has seen
-        self._analyzed_at = FIRST_STATISTICS_AT
+        self._analyze_at = FIRST_STATISTICS_AT
 
     async def apply(self, batch: Batch, now: datetime) -> Outcome:
         """Applies `batch` and moves its cursors; `now` is the injected clock, of cursors and counters.
@@ -125,14 +125,16 @@ class Writer:
         return outcome
 
     async def _keep_statistics(self, batch: Batch) -> None:
-        """Lets Postgres count its rows while tables fill: what was never counted is planned for as if it were one row,
-        and each look-up reads all of its repo. Autovacuum would come within minutes.
+        """Lets Postgres count its rows while tables fill.
+
+        What was never counted is planned for as if it were one row, so that each look-up reads all of its repo.
+        Autovacuum would come within minutes.
         """
         self._records += sum(len(arrival.ops) for arrival in batch.arrivals if isinstance(arrival, CommitArrived))
-        if self._records >= self._analyzed_at:
+        if self._records >= self._analyze_at:
             async with self._database.connection() as conn:
                 await record_rows.analyze(conn)
-            self._analyzed_at = 4 * self._records
+            self._analyze_at = 4 * self._records
 
     async def _judge(self, conn: Connection, arrivals: Sequence[Arrival]) -> Ledger:
         rows = await _lock(conn, arrivals)

@@ -1,0 +1,191 @@
+"""The files in `deploy/` agree with the code, with each other, and with what they promise."""
+
+from __future__ import annotations
+
+import configparser
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from indexer.doctor.database import DISCREET
+from memory.settings import PARTS
+from tests.architecture.sources import ROOT
+
+DEPLOY = ROOT / "deploy"
+COMMANDS = {"indexer": ["python", "-m", "indexer", "run"], "appview": ["python", "-m", "appview", "serve"]}
+SETTINGS = {name for part in PARTS for name in part.variables()} | {"INDEXER_HEALTH_PORT"}
+NAMING_SETTINGS = ("Dockerfile", "compose.yaml", "settings.example", "tls/Caddyfile")
+
+
+def read(name: str) -> str:
+    return (DEPLOY / name).read_text(encoding="utf-8")
+
+
+# --- compose
+
+
+def services() -> dict[str, str]:
+    """The text of each service."""
+    body = re.sub(r"(?m)^ *#.*\n", "", read("compose.yaml")).partition("\nservices:\n")[2].partition("\nvolumes:\n")[0]
+    found = re.findall(r"(?m)^  (\w+):\n((?:    .*\n|\n)*)", body + "\n")
+    return dict(found)
+
+
+def test_services_start_in_the_order_in_which_they_need_each_other():
+    needs = {
+        name: re.findall(r"(\w+): \{condition: (\w+)\}", text.partition("depends_on:")[2])
+        for name, text in services().items()
+    }
+    assert needs == {
+        "database": [],
+        "migrations": [("database", "service_healthy")],
+        "roles": [("migrations", "service_completed_successfully")],
+        "indexer": [("roles", "service_completed_successfully")],
+        "appview": [("roles", "service_completed_successfully")],
+        "proxy": [("appview", "service_healthy")],
+    }
+
+
+def test_our_services_can_write_nothing_and_gain_nothing():
+    hardened = read("compose.yaml").partition("x-ours: &ours\n")[2].partition("\n\n")[0]
+    for line in ("read_only: true", "cap_drop: [ALL]", 'security_opt: ["no-new-privileges:true"]'):
+        assert f"  {line}\n" in hardened
+    assert {name for name, text in services().items() if "<<: *ours\n" in text} == {
+        "migrations",
+        "roles",
+        "indexer",
+        "appview",
+    }
+
+
+def test_services_are_built_from_the_images():
+    built = {name: re.findall(r"build: .*target: (\w+)", text) for name, text in services().items()}
+    assert {name: target for name, target in built.items() if target} == {
+        "migrations": ["indexer"],
+        "indexer": ["indexer"],
+        "appview": ["appview"],
+    }
+    assert "command: [python, -m, migrations, up]" in services()["migrations"]
+    assert set(re.findall(r"dockerfile: ([^,}]+)", read("compose.yaml"))) == {"deploy/Dockerfile"}
+
+
+def test_server_keeps_memories_out_of_its_log():
+    options = dict(re.findall(r"- --(\w+)=(\S+)\n", services()["database"]))
+    assert options.items() >= {item for item in DISCREET.items() if "." not in item[0]}
+
+
+def test_only_the_proxy_is_reached_from_outside():
+    published = {name: re.findall(r"ports: \[(.*)\]", text) for name, text in services().items()}
+    assert {name: ports for name, ports in published.items() if ports} == {
+        "appview": ['"127.0.0.1:8600:8600"'],
+        "proxy": ['"80:80", "443:443", "443:443/udp"'],
+    }
+
+
+def test_each_service_knows_only_its_own_password():
+    known = {name: set(re.findall(r"\$\{(\w+PASSWORD)", text)) for name, text in services().items()}
+    everything = {"POSTGRES_PASSWORD", "MEMORY_INDEXER_PASSWORD", "MEMORY_APPVIEW_PASSWORD"}
+    assert known == {
+        "database": {"POSTGRES_PASSWORD"},
+        "migrations": {"POSTGRES_PASSWORD"},
+        "roles": everything,
+        "indexer": {"MEMORY_INDEXER_PASSWORD"},
+        "appview": {"MEMORY_APPVIEW_PASSWORD"},
+        "proxy": set(),
+    }
+    asked = set(re.findall(r"(?m)^(\w+)=$", read("secrets.example")))
+    assert asked == everything
+    assert set(re.findall(r"\\getenv \w+ (\w+)", read("passwords.sql"))) == everything - {"POSTGRES_PASSWORD"}
+
+
+def test_secrets_and_settings_of_ones_own_are_never_committed():
+    assert {".env", "settings.env"} <= set(read(".gitignore").splitlines())
+
+
+def test_files_that_are_mounted_are_there():
+    mounted = re.findall(r"- \./(\S+):\S+:ro\n", read("compose.yaml"))
+    assert mounted
+    assert [name for name in mounted if not (DEPLOY / name).is_file()] == []
+
+
+# --- settings, units, proxy
+
+
+@pytest.mark.parametrize("name", NAMING_SETTINGS)
+def test_settings_that_are_named_are_settings(name: str):
+    named = set(re.findall(r"\b(?:INDEXER|APPVIEW|DATABASE)_[A-Z_]+\b", read(name)))
+    assert named
+    assert named - SETTINGS - {"APPVIEW_UPSTREAM"} == set()  # that is the proxy's own
+
+
+class Unit(configparser.RawConfigParser):
+    """A systemd unit: keys keep their case, and one given twice counts twice, joined by a line break."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(strict=False, delimiters=("=",), comment_prefixes=("#",))
+        self.text = (DEPLOY / "systemd" / name).read_text(encoding="utf-8")
+        self.read_string(self.text)
+
+    def optionxform(self, optionstr: str) -> str:
+        return optionstr
+
+
+UNITS = {name: Unit(f"memory-{name}.service")["Service"] for name in COMMANDS}
+
+
+@pytest.mark.parametrize("name", UNITS)
+def test_unit_runs_its_deployable_and_starts_it_again(name: str):
+    unit = UNITS[name]
+    assert unit["ExecStart"].split()[0].startswith("/opt/memory-appview/.venv/bin/python")
+    assert unit["ExecStart"].split()[1:] == COMMANDS[name][1:]
+    assert unit["Restart"] == "always"
+    assert unit["StandardOutput"] == unit["StandardError"] == "journal"
+    assert "MemoryMax" in unit
+
+
+def test_migrations_are_run_by_the_indexer_alone():
+    assert UNITS["indexer"]["ExecStartPre"].endswith("/python -m migrations up")
+    assert "ExecStartPre" not in UNITS["appview"]
+
+
+@pytest.mark.parametrize("name", UNITS)
+def test_unit_may_do_only_what_it_has_to(name: str):
+    unit = UNITS[name]
+    for key, setting in {
+        "DynamicUser": "yes",
+        "ProtectSystem": "strict",
+        "ProtectHome": "yes",
+        "PrivateTmp": "yes",
+        "PrivateDevices": "yes",
+        "NoNewPrivileges": "yes",
+        "CapabilityBoundingSet": "",
+        "MemoryDenyWriteExecute": "yes",
+        "RestrictAddressFamilies": "AF_INET AF_INET6 AF_UNIX",
+        "SystemCallArchitectures": "native",
+    }.items():
+        assert unit[key] == setting, key
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd here to judge its units")
+@pytest.mark.parametrize("name", UNITS)
+def test_unit_is_understood_by_systemd(name: str, tmp_path: Path):
+    unit = tmp_path / f"memory-{name}.service"
+    text = Unit(unit.name).text.replace("/opt/memory-appview/.venv/bin/python", shutil.which("true") or "/bin/true")
+    unit.write_text(text, encoding="utf-8")
+    given = {**os.environ, "SYSTEMD_LOG_LEVEL": "warning"}
+    verified = subprocess.run(
+        ["systemd-analyze", "verify", str(unit)], env=given, capture_output=True, text=True, check=False
+    )
+    assert (verified.returncode, verified.stderr) == (0, "")
+
+
+def test_proxy_writes_no_queries_and_compresses_nothing():
+    text = re.sub(r"(?m)^\s*#.*\n", "", read("tls/Caddyfile"))
+    assert re.search(r"log default \{\s+format filter \{\s+wrap json\s+fields \{\s+request delete\s+\}", text)
+    assert text.count("log ") == 1
+    assert not re.search(r"\bencode\b", text)
+    assert "reverse_proxy {$APPVIEW_UPSTREAM:127.0.0.1:8600}" in text
