@@ -165,9 +165,7 @@ async def test_stopping_loses_nothing_that_was_sent_before(tmp_path: Path) -> No
     assert recorded.ended is None
 
 
-async def test_an_interrupt_ends_the_command_cleanly(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+async def test_an_interrupt_ends_the_command_cleanly(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     async def interrupts(connection: ServerConnection) -> None:
         signal.raise_signal(signal.SIGINT)
         await connection.wait_closed()
