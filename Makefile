@@ -14,6 +14,12 @@ setup: $(LOCK_STAMP) ## make .venv with exactly the locked packages (nothing to 
 $(LOCK_STAMP): requirements.lock
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 		|| { echo "Python 3.11 or newer is needed, $(PYTHON) is older or missing: make setup PYTHON=/path/to/python3.11"; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info >= (3, 14))' \
+		|| { echo "Python 3.14 lacks wheels of some packages: make setup PYTHON=/path/to/python3.13"; exit 1; }
+	@$(PYTHON) -c 'import shutil, sys; sys.exit(not (shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")))' \
+		|| { echo "One package (cbrrr) is built here: install a C compiler (Debian, Ubuntu: apt install gcc)"; exit 1; }
+	@$(PYTHON) -c 'import os, sys, sysconfig; sys.exit(not os.path.exists(sysconfig.get_paths()["include"] + "/Python.h"))' \
+		|| { echo "One package (cbrrr) is built here: install Python's headers (Debian, Ubuntu: apt install python3-dev)"; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' \
 		|| { echo "$(PYTHON) comes without venv: install it (Debian, Ubuntu: apt install python3-venv)"; exit 1; }
 	$(PYTHON) -m venv .venv
@@ -37,7 +43,8 @@ bench: setup ## run the benchmarks, or one: make bench ONLY=verify; the last lin
 	@$(BIN)/python -m benchmarks $(ONLY)
 
 soak: setup ## run the long versions of the property and crash tests
-	HYPOTHESIS_PROFILE=soak $(BIN)/python -m pytest -q -m "soak or not soak"
+	HYPOTHESIS_PROFILE=soak TEST_INDEX_CASES=200000 TEST_KILL_POINTS=200 TEST_MUTATED_FRAMES=1000000 \
+		TEST_MUTATED_STREAMS=1000 $(BIN)/python -m pytest -q -m "soak or not soak"
 
 lock: ## bring both lock files in line with pyproject.toml (UPGRADE=1: to the newest of everything)
 	$(PYTHON) -m venv .data/lock

@@ -6,9 +6,10 @@ verified: an event is what its sender claims. Texts are held to what Postgres ca
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final, cast
+from typing import Any, Final, TypeAlias, cast
 
 import libipld
 
@@ -22,6 +23,7 @@ MAX_SEQ: Final = 2**53 - 1
 _MAX_TEXT_CHARS: Final = 2048
 _MAX_STATUS_CHARS: Final = 64
 _COLLECTION_PREFIX: Final = COLLECTION + "/"
+_Map: TypeAlias = dict[str, Any]
 
 
 class BrokenFrame(Rejected):
@@ -124,13 +126,59 @@ class IgnoredFrame:
 Event = CommitEvent | SyncEvent | IdentityEvent | AccountEvent | InfoEvent | ErrorEvent | IgnoredFrame
 
 
+@dataclass(frozen=True, slots=True)
+class OpenFrame:
+    """A frame whose two items are decoded, and nothing more: enough to see whom it concerns."""
+
+    header: _Map
+    body: _Map
+
+    @property
+    def seq(self) -> int | None:
+        """Null where there is none that can be used."""
+        return _seq_if_any(self.body)
+
+    def concerns(self, repos: Container[str]) -> bool:
+        """Whether it has to be read further: all but an event of a repo that is not among `repos`.
+
+        Of such an event, only a commit that names a record of our collection has to be.
+        """
+        match self.header.get("t"), self.body:
+            case "#commit", {"repo": str() as repo, "ops": ops}:
+                return repo in repos or _names_our_collection(ops)
+            case "#identity" | "#account" | "#sync", {"did": str() as did}:
+                return did in repos
+            case _:
+                return True  # also what is malformed: to be told so
+
+
+def open_frame(data: bytes) -> OpenFrame:
+    """Decode the two items of a message; raises BrokenFrame as `decode_frame` does for bytes that are not."""
+    return OpenFrame(*_split(data))
+
+
+def _names_our_collection(ops: object) -> bool:
+    if not isinstance(ops, list):
+        return True  # malformed: to be told so
+    for op in cast(list[object], ops):
+        path = cast(_Map, op).get("path") if isinstance(op, dict) else None
+        if not isinstance(path, str) or path.startswith(_COLLECTION_PREFIX):
+            return True
+    return False
+
+
 def decode_frame(data: bytes) -> Event:
     """Decode one message of a stream.
 
     Raises BrokenFrame: `broken_frame` for bytes that are not two DAG-CBOR maps, `malformed_event` for an event of a
     known type without a field that it needs.
     """
-    header, body = _split(data)
+    return read_event(open_frame(data))
+
+
+def read_event(frame: OpenFrame) -> Event:
+    """The event in an open frame; raises BrokenFrame as `decode_frame` does."""
+    header, body = frame.header, frame.body
     op = header.get("op")
     if type(op) is not int:
         raise BrokenFrame
@@ -153,9 +201,6 @@ def decode_frame(data: bytes) -> Event:
             return IgnoredFrame("unknown_type", _seq_if_any(body))
         case _:
             raise BrokenFrame
-
-
-_Map = dict[str, Any]
 
 
 def _split(data: bytes) -> tuple[_Map, _Map]:

@@ -82,7 +82,6 @@ class Ledger:
     held: Mapping[RecordKey, HeldRecord]
     statuses: dict[str, dict[str, SourceStatus]]  # repo → source → its word
     identities: dict[str, Identity]  # as cached, then as this batch leaves them
-    quota_edges: dict[RepoKey, str]  # where a quota keeps records out: the greatest rkey that is held
     freed: Counter[RepoKey] = field(default_factory=Counter[RepoKey])  # records that were kept out, deleted or updated
     records: dict[RecordKey, RecordState] = field(default_factory=dict[RecordKey, RecordState])
     purged: set[RepoKey] = field(default_factory=set[RepoKey])
@@ -162,10 +161,10 @@ class Ledger:
             row.enter(RepoState.PENDING, "first_seen_in_the_middle", at)
             self._request(row.key, RequestKind.FETCH, "first_seen_in_the_middle", at)
         self._count(arrival.place, "accepted", Effect.ACCEPTED)
-        edge = self.quota_edges.get(row.key)
+        edge = row.quota_edge
         for op in arrival.ops:
             state = self._record((row.repo, row.space, op.rkey))
-            if edge is not None and op.rkey > edge and not op.created and not state.present:
+            if edge is not None and op.rkey >= edge and not op.created and not state.present:
                 self.freed[row.key] += 1
             if op.entry is None:
                 state.delete(at)
@@ -273,7 +272,6 @@ class Ledger:
         for key in [key for key in self.records if key[:2] == row.key]:
             del self.records[key]
         self.parked = [commit for commit in self.parked if commit.repo != row.repo]
-        self.quota_edges.pop(row.key, None)
         del self.freed[row.key]
         row.emptied(at)
         # Nothing of it is wanted any more.

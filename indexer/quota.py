@@ -1,7 +1,9 @@
 """Quotas per repo: the smallest rkeys count, so that the order of arrival decides nothing.
 
 What is indexed of a repo is the longest run of its memories in order of rkey whose number, bytes and edges stay within
-the limits. The rest is counted, not stored; places that become free are filled by a fetch.
+the limits. The rest, from the first that does not fit on, is counted and not stored. Its beginning is the quota edge:
+every memory before it is held, none at it or behind it is, whatever its size. The edge moves down here, when more comes
+before it; it moves up only by a fetch, which is asked for when what stands at the edge may fit.
 """
 
 from __future__ import annotations
@@ -29,20 +31,22 @@ class QuotaLimits:
 
 
 def withhold(ledger: Ledger) -> None:
-    """Takes out of the batch what stands behind all that is held while other records are kept out there."""
+    """Takes out of the batch what stands at the quota edge of its repo or behind it.
+
+    Where the batch rewrites or deletes all that was kept out, the edge is gone: all contents are known again.
+    """
     for key, freed in ledger.freed.items():
         ledger.rows[key].count(over_quota=-freed)
-    edges = {key: edge for key, edge in ledger.quota_edges.items() if ledger.rows[key].over_quota_count > 0}
     for (repo, space, rkey), state in ledger.records.items():
-        edge = edges.get((repo, space))
-        if edge is not None and rkey > edge and state.withhold():
-            ledger.rows[repo, space].count(over_quota=1)
+        row = ledger.rows[repo, space]
+        if row.quota_edge is not None and rkey >= row.quota_edge and state.withhold():
+            row.count(over_quota=1)
 
 
 async def settle(
     conn: Connection, ledger: Ledger, changed: Mapping[RecordKey, RecordState], limits: QuotaLimits
 ) -> list[RecordKey]:
-    """Counts what the batch leaves, and drops what then is behind the quota.
+    """Counts what the batch leaves, drops what no longer fits, and asks for what may fit now.
 
     Returns the records whose masks that may change.
     """
@@ -52,14 +56,15 @@ async def settle(
     affected: list[RecordKey] = []
     for key in sorted(states):
         row = ledger.rows[key]
-        before = row.usage
+        edge, before = row.quota_edge, row.usage
         for state in states[key]:
             memories, record_bytes, edges = state.growth()
             row.count(memories=memories, record_bytes=record_bytes, edges=edges)
         affected += await _drop(conn, row, limits)
-        shrunk = any(now < then for now, then in zip(row.usage, before, strict=True))
-        if row.over_quota_count > 0 and (shrunk or ledger.freed[key]) and _has_room(row, limits):
-            ledger.request_refill(key, row.changed_at)
+        if edge is not None and edge == row.quota_edge and _has_room(row, limits):  # a new edge is known not to fit
+            shrunk = any(now < then for now, then in zip(row.usage, before, strict=True))
+            if shrunk or (*key, edge) in changed:
+                ledger.request_refill(key, row.changed_at)
     return affected
 
 
@@ -72,11 +77,12 @@ def _exceeds(row: RepoRow, limits: QuotaLimits) -> bool:
 
 
 def _has_room(row: RepoRow, limits: QuotaLimits) -> bool:
+    """Whether any memory at all could fit: one without edges, of a single byte."""
     return row.memory_count < limits.max_memories and row.memory_bytes < limits.max_bytes
 
 
 async def _drop(conn: Connection, row: RepoRow, limits: QuotaLimits) -> list[RecordKey]:
-    """Drops from the greatest rkey down until the rest is within the limits."""
+    """Drops from the greatest rkey down until the rest is within the limits; the last that goes is the new edge."""
     affected: list[RecordKey] = []
     while _exceeds(row, limits) and (last := await record_rows.last_memories(conn, row.key, DROPPED_AT_ONCE)):
         keys: list[RecordKey] = []
@@ -85,6 +91,7 @@ async def _drop(conn: Connection, row: RepoRow, limits: QuotaLimits) -> list[Rec
                 break
             edges = len(memory.targets)
             row.count(memories=-1, record_bytes=-memory.record_bytes, edges=-edges, over_quota=1)
+            row.quota_edge = memory.rkey
             keys.append((*row.key, memory.rkey))
             affected += [(*row.key, rkey) for rkey in (memory.rkey, *memory.targets)]
         await record_rows.delete_memories(conn, keys)

@@ -44,7 +44,8 @@ class RepoRow:
     memory_count: int
     memory_bytes: int
     edge_count: int
-    over_quota_count: int
+    over_quota_count: int  # memories that the quota keeps out
+    quota_edge: str | None  # from this rkey on they are kept out, every one before it is held; null: none is
     tracked_at: datetime
     changed_at: datetime
     changed: bool = False
@@ -82,13 +83,17 @@ class RepoRow:
         """After a purge: only the rev gate stays, the contents are unknown until a fetch."""
         self.data_cid = None
         self.memory_count = self.memory_bytes = self.edge_count = self.over_quota_count = 0
+        self.quota_edge = None
         self._touch(at)
 
     def count(self, *, memories: int = 0, record_bytes: int = 0, edges: int = 0, over_quota: int = 0) -> None:
+        """Moves the counters; once none is over quota there is no edge."""
         self.memory_count += memories
         self.memory_bytes += record_bytes
         self.edge_count += edges
         self.over_quota_count = max(0, self.over_quota_count + over_quota)
+        if self.over_quota_count == 0:
+            self.quota_edge = None
         self.changed = True
 
     def _touch(self, at: datetime) -> None:

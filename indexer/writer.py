@@ -146,13 +146,11 @@ class Writer:
         }
         explained = {repo for repo in map(_account_of, arrivals) if repo}
         explained |= {row.repo for row in rows.values() if row.rev is None}
-        full = [row.key for row in rows.values() if row.over_quota_count > 0]
         ledger = Ledger(
             rows=rows,
             held=await record_rows.held_records(conn, sorted(touched)) if touched else {},
             statuses=await repo_rows.account_statuses(conn, explained) if explained else {},
             identities=await repo_rows.cached_identities(conn, explained) if explained else {},
-            quota_edges=await record_rows.greatest_rkeys(conn, full) if full else {},
         )
         ledger.take(arrivals)
         return ledger

@@ -11,6 +11,11 @@ CREATE TABLE public.account_status (
     CONSTRAINT account_status_source_kind_check CHECK ((source_kind = ANY (ARRAY['relay'::text, 'pds'::text])))
 );
 
+CREATE TABLE public.denials (
+    subject_sha256 bytea NOT NULL,
+    denied_at timestamp with time zone NOT NULL
+);
+
 CREATE TABLE public.identities (
     repo text NOT NULL COLLATE pg_catalog."C",
     handle text COLLATE pg_catalog."C",
@@ -28,6 +33,12 @@ CREATE TABLE public.invalid_records (
     reason text NOT NULL COLLATE pg_catalog."C",
     excerpt bytea NOT NULL,
     seen_at timestamp with time zone NOT NULL
+);
+
+CREATE TABLE public.leases (
+    source text NOT NULL COLLATE pg_catalog."C",
+    holder uuid NOT NULL,
+    expires_at timestamp with time zone NOT NULL
 );
 
 CREATE TABLE public.memories (
@@ -127,8 +138,11 @@ CREATE TABLE public.repos (
     memory_bytes bigint DEFAULT 0 NOT NULL,
     edge_count integer DEFAULT 0 NOT NULL,
     over_quota_count integer DEFAULT 0 NOT NULL,
+    quota_edge text COLLATE pg_catalog."C",
     tracked_at timestamp with time zone NOT NULL,
     changed_at timestamp with time zone NOT NULL,
+    host text COLLATE pg_catalog."C",
+    signing_key text COLLATE pg_catalog."C",
     CONSTRAINT repos_state_check CHECK ((state = ANY (ARRAY['pending'::text, 'resyncing'::text, 'active'::text, 'desynchronized'::text, 'error'::text])))
 );
 
@@ -152,17 +166,25 @@ CREATE TABLE public.sources (
     source text NOT NULL COLLATE pg_catalog."C",
     seq bigint NOT NULL,
     frame_time timestamp with time zone,
-    updated_at timestamp with time zone NOT NULL
+    updated_at timestamp with time zone NOT NULL,
+    stopped_reason text COLLATE pg_catalog."C",
+    gap_at timestamp with time zone
 );
 
 ALTER TABLE ONLY public.account_status
     ADD CONSTRAINT account_status_pkey PRIMARY KEY (repo, source);
+
+ALTER TABLE ONLY public.denials
+    ADD CONSTRAINT denials_pkey PRIMARY KEY (subject_sha256);
 
 ALTER TABLE ONLY public.identities
     ADD CONSTRAINT identities_pkey PRIMARY KEY (repo);
 
 ALTER TABLE ONLY public.invalid_records
     ADD CONSTRAINT invalid_records_pkey PRIMARY KEY (repo, space, rkey);
+
+ALTER TABLE ONLY public.leases
+    ADD CONSTRAINT leases_pkey PRIMARY KEY (source);
 
 ALTER TABLE ONLY public.memories
     ADD CONSTRAINT memories_pkey PRIMARY KEY (repo, space, rkey);
@@ -217,5 +239,7 @@ CREATE INDEX parked_commits_by_age ON public.parked_commits USING btree (parked_
 CREATE INDEX quarantine_by_age ON public.quarantine USING btree (last_met_at);
 
 CREATE INDEX repos_by_state ON public.repos USING btree (state) WHERE (state <> 'active'::text);
+
+CREATE INDEX repos_by_tracking ON public.repos USING btree (tracked_at) WHERE (space = ''::text);
 
 CREATE INDEX requests_by_time ON public.requests USING btree (not_before);

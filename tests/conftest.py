@@ -29,7 +29,7 @@ SEED = pytest.StashKey[int]()
 # A database lives as long as its test, not as long as one example: the examples bring fresh DIDs.
 _ALLOWED = (HealthCheck.function_scoped_fixture, HealthCheck.too_slow)
 settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True, suppress_health_check=_ALLOWED)
-settings.register_profile("soak", deadline=None, print_blob=True, suppress_health_check=_ALLOWED, max_examples=100_000)
+settings.register_profile("soak", deadline=None, print_blob=True, suppress_health_check=_ALLOWED, max_examples=10_000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 

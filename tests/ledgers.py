@@ -49,6 +49,7 @@ def tracked_row(**changes: Any) -> RepoRow:
         memory_bytes=0,
         edge_count=0,
         over_quota_count=0,
+        quota_edge=None,
         tracked_at=AT,
         changed_at=AT,
     )
@@ -65,7 +66,6 @@ def ledger_of(row: RepoRow | None, identity: Identity | None = None) -> Ledger:
         held={},
         statuses={},
         identities={identity.did: identity} if identity else {},
-        quota_edges={},
     )
 
 

@@ -11,7 +11,6 @@ from indexer.interpret import InvalidMemory, StoredMemory, storable
 from indexer.ledger import RecordKey
 from indexer.record_state import EMPTY_SHA256, HeldRecord, NewVersion, Operation
 from indexer.repo_state import RepoKey
-from indexer.store.repos import columns
 from memory.queries import Connection, load_queries
 
 _SQL = load_queries(Path(__file__).parent / "sql" / "records.sql")
@@ -143,13 +142,6 @@ async def upsert_invalid_records(conn: Connection, rows: Sequence[tuple[RecordKe
         excerpts=[entry.excerpt for _, entry, _ in rows],
         seen_ats=[at for _, _, at in rows],
     )
-
-
-async def greatest_rkeys(conn: Connection, keys: Iterable[RepoKey]) -> dict[RepoKey, str]:
-    """The greatest rkey that each repo holds; less than any rkey where it holds none."""
-    repos, spaces = columns(keys)
-    rows = await _SQL.greatest_rkeys.fetch(conn, repos=repos, spaces=spaces)
-    return {(row["repo"], row["space"]): row["rkey"] for row in rows}
 
 
 @dataclass(frozen=True, slots=True)

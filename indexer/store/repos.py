@@ -52,6 +52,7 @@ async def update_repos(conn: Connection, rows: Sequence[RepoRow]) -> None:
         memory_bytes=[row.memory_bytes for row in rows],
         edge_counts=[row.edge_count for row in rows],
         over_quota_counts=[row.over_quota_count for row in rows],
+        quota_edges=[row.quota_edge for row in rows],
         changed_ats=[row.changed_at for row in rows],
     )
 

@@ -26,7 +26,8 @@ create table repos (
     memory_count integer not null default 0, -- rows in `memories`
     memory_bytes bigint not null default 0, -- their record blocks
     edge_count integer not null default 0, -- their rows in `memory_edges`
-    over_quota_count integer not null default 0, -- records that the quota kept out
+    over_quota_count integer not null default 0, -- memories that the quota keeps out
+    quota_edge text collate "C", -- from this rkey on, memories are kept out; null: none is
     tracked_at timestamptz not null,
     changed_at timestamptz not null, -- last applied commit or change of state
     primary key (repo, space)

@@ -94,20 +94,14 @@ def test_account_event_of_an_untracked_repo_changes_nothing():
 
 
 def test_tombstone_purges_at_once_and_wants_nothing_more():
-    row = tracked_row(memory_count=3, over_quota_count=2)
+    row = tracked_row(memory_count=3, over_quota_count=2, quota_edge=RKEY)
     ledger = ledger_of(row, identity(0))
-    ledger.quota_edges[row.key] = RKEY
     ledger.take([commit(2, put(RKEY)), commit(4), CommitParked(place(5), DID, rev(5), b"frame", "key_unknown")])
     ledger.take([IdentityResolved(place(6), identity(6, tombstoned=True))])
     assert ledger.purged == {row.key}
-    assert (row.visible, row.status, row.purged, row.memory_count, row.over_quota_count) == (
-        False,
-        "deleted",
-        True,
-        0,
-        0,
-    )
-    assert (ledger.records, ledger.requests, ledger.parked, ledger.quota_edges) == ({}, {}, [], {})
+    assert (row.visible, row.status, row.purged, row.memory_count) == (False, "deleted", True, 0)
+    assert (row.over_quota_count, row.quota_edge) == (0, None)
+    assert (ledger.records, ledger.requests, ledger.parked) == ({}, {}, [])
     assert set(ledger.answered) == {(row.key, kind) for kind in RequestKind}
 
 

@@ -28,6 +28,7 @@ def row() -> RepoRow:
         memory_bytes=2,
         edge_count=3,
         over_quota_count=4,
+        quota_edge="3kaaaaaaaab2a",
         tracked_at=AT,
         changed_at=AT,
     )
@@ -111,7 +112,7 @@ def test_purge_leaves_the_rev_gate_only():
     repo = row()
     repo.emptied(LATER)
     assert (repo.rev, repo.commit_cid, repo.data_cid) == ("3kaaaaaaaaa2a", "commit", None)
-    assert (repo.usage, repo.over_quota_count) == ((0, 0, 0), 0)
+    assert (repo.usage, repo.over_quota_count, repo.quota_edge) == ((0, 0, 0), 0, None)
     assert repo.purged
     assert repo.changed
 
@@ -126,3 +127,11 @@ def test_count_of_what_is_over_quota_never_falls_below_zero():
     repo = row()
     repo.count(over_quota=-9)
     assert repo.over_quota_count == 0
+
+
+def test_quota_edge_goes_when_none_is_over_quota():
+    repo = row()
+    repo.count(over_quota=-3)
+    assert repo.quota_edge == "3kaaaaaaaab2a"
+    repo.count(over_quota=-1)
+    assert repo.quota_edge is None

@@ -102,14 +102,6 @@ select * from unnest(
 on conflict (repo, space, rkey) do update set
     cid = excluded.cid, reason = excluded.reason, excerpt = excluded.excerpt, seen_at = excluded.seen_at;
 
--- name: greatest_rkeys
--- Where the held records of repos end.
-select k.repo, k.space, coalesce(last.rkey, '') as rkey
-from unnest(:repos::text[], :spaces::text[]) as k (repo, space)
-left join lateral (
-    select m.rkey from memories m where m.repo = k.repo and m.space = k.space order by m.rkey desc limit 1
-) last on true;
-
 -- name: last_memories
 -- The memories with the greatest rkeys, and what each takes of a quota.
 select m.rkey, octet_length(m.record) as record_bytes,
