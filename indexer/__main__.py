@@ -14,12 +14,20 @@ from pathlib import Path
 
 from indexer import record, service
 from indexer.arrivals import Source, SourceKind
+from indexer.frames import MAX_SEQ
 from indexer.status_text import render
 from memory.errors import MemoryAppviewError, Misconfigured
 from memory.identifiers import normalise_source
 from memory.settings import load
 from memory.telemetry import set_up_logging
 
+_RUN_HELP = """\
+Follows the relays of INDEXER_RELAY_URLS and the PDSes of INDEXER_PDS_URLS: verifies every commit, and keeps the index
+true. Several may run on one database: each source is followed by one of them. INDEXER_HEALTH_PORT serves /live, /ready
+and /metrics.
+
+  INDEXER_RELAY_URLS=wss://relay.example.com python -m indexer run
+"""
 _REPLAY_HELP = """\
 Replays recorded frames through the path that live data takes: every commit is verified, memories are interpreted,
 masked and stored, and the cursor moves with them. Progress goes to stderr; the last line on stdout is JSON.
@@ -55,6 +63,14 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m indexer", description=__doc__)
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
 
+    run = commands.add_parser(
+        "run",
+        help="follow relays and PDSes, for as long as it is left running",
+        description=_RUN_HELP,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    run.set_defaults(command=_run)
+
     replay = commands.add_parser(
         "replay",
         help="replay recorded frames",
@@ -85,7 +101,56 @@ def _parser() -> argparse.ArgumentParser:
     status = commands.add_parser("status", help="say how the index is", description="Says how the index is.")
     status.add_argument("--json", action="store_true", help="for machines")
     status.set_defaults(command=_status)
+
+    cursor = commands.add_parser(
+        "cursor", help="show or set where sources go on", description="Shows or sets where sources go on."
+    )
+    actions = cursor.add_subparsers(title="actions", required=True, metavar="ACTION")
+    actions.add_parser("show", help="every source with its cursor").set_defaults(command=_show_cursors)
+    setting = actions.add_parser(
+        "set", help="let a source go on after SEQ, also one that was stopped; stop the daemon first"
+    )
+    setting.add_argument("source", metavar="SOURCE", help="the relay or PDS")
+    setting.add_argument("seq", type=int, metavar="SEQ", help="0: from the oldest frame that it keeps")
+    setting.set_defaults(command=_set_cursor)
+
+    doctor = commands.add_parser(
+        "doctor",
+        help="say what does not work here, and how to mend it",
+        description="Says what does not work here, and how to mend it.",
+    )
+    doctor.add_argument("--json", action="store_true", help="for machines")
+    doctor.set_defaults(command=_doctor)
     return parser
+
+
+async def _run(_: argparse.Namespace) -> int:
+    await service.run(load(os.environ))
+    return 0
+
+
+async def _show_cursors(_: argparse.Namespace) -> int:
+    status = await service.read_status(load(os.environ))
+    for cursor in status.cursors:
+        print(f"{cursor.source}  {cursor.seq}")
+    return 0
+
+
+async def _set_cursor(options: argparse.Namespace) -> int:
+    if not 0 <= options.seq <= MAX_SEQ:
+        raise Misconfigured(f"A seq is 0 to {MAX_SEQ}.")
+    try:
+        source = Source(normalise_source(options.source), SourceKind.RELAY)
+    except ValueError as error:
+        raise Misconfigured(f"{options.source}: {error}") from error
+    await service.set_cursor(load(os.environ), source, options.seq)
+    return 0
+
+
+async def _doctor(options: argparse.Namespace) -> int:
+    report = await service.examine(load(os.environ))
+    print(report.to_json() if options.json else report.to_text())
+    return 1 if report.failed else 0
 
 
 async def _replay(options: argparse.Namespace) -> int:

@@ -100,12 +100,38 @@ class IdentityResolved:
 
 
 @dataclass(frozen=True, slots=True)
+class IdentityAnnounced:
+    """A DID document may have changed; what it says now has to be asked."""
+
+    place: Place
+    repo: str
+
+
+@dataclass(frozen=True, slots=True)
+class CommitUnparked:
+    """A parked commit whose time has come: it is judged by what follows."""
+
+    place: Place  # where it was met
+    repo: str
+    rev: str
+
+
+@dataclass(frozen=True, slots=True)
+class RepoCutOff:
+    """A repo sent more than its lane holds: what follows here is lost, and has to be fetched."""
+
+    place: Place
+    repo: str
+
+
+@dataclass(frozen=True, slots=True)
 class RequestAnswered:
     """Something that had to be asked of a host was answered, and nothing spoke against what is held."""
 
     place: Place
     repo: str
     kind: str
+    asked_at: datetime | None = None  # the answer is to what was asked until then; null: to all
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +158,9 @@ Arrival = (
     | SyncArrived
     | AccountChanged
     | IdentityResolved
+    | IdentityAnnounced
+    | CommitUnparked
+    | RepoCutOff
     | RequestAnswered
     | FrameIgnored
     | FrameBroken

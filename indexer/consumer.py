@@ -19,6 +19,7 @@ from indexer.arrivals import (
     CommitRefused,
     FrameBroken,
     FrameIgnored,
+    IdentityAnnounced,
     IdentityResolved,
     Place,
     Position,
@@ -34,19 +35,25 @@ from indexer.frames import (
     IdentityEvent,
     IgnoredFrame,
     InfoEvent,
+    OpenFrame,
     SyncEvent,
-    decode_frame,
+    open_frame,
+    read_event,
 )
 from indexer.interpret import interpret_commit
 from indexer.verify.commit import verify_commit
+from indexer.verify.reasons import Unattributable
 from indexer.verify.sync import read_sync, verify_sync
 from memory.datetimes import clip_to_utc
 from memory.errors import Rejected
 from memory.identity import Identity, IdentitySource
-from memory.signatures import PublicKey, parse_did_key
+from memory.signatures import BadKey, PublicKey, parse_did_key
 
 # Keys cost 20 µs to parse; this many are a few megabytes.
 KEYS_CACHED = 20_000
+# What a flood of forged DIDs can make us remember; whom it keeps out is noticed at the next commit.
+CANDIDATES_MAX = 100_000
+_KEY_MAY_HAVE_CHANGED = (Unattributable.BAD_SIGNATURE, BadKey.reason)
 
 Clock = Callable[[datetime | None], datetime]
 """Now, given the `time` that an event claims (null: it claims none)."""
@@ -75,9 +82,11 @@ class Consumer:
         tracked: set[str],
         admits: Callable[[str], bool],
         cursors: dict[str, int],
+        may_refresh: Callable[[str], bool] = lambda _: False,
     ) -> None:
         """`tracked` grows as repos are first seen; `admits` says of a DID whether it may be tracked at all; frames at
-        or below a source's entry in `cursors` are dropped.
+        or below a source's entry in `cursors` are dropped; `may_refresh` says whether a DID's key may be asked for
+        anew, after a signature that the known one did not make.
         """
         self._identities = identities
         self._clock = clock
@@ -85,12 +94,40 @@ class Consumer:
         self._admits = admits
         self._cursors = cursors
         self._seqs = dict(cursors)
+        self._may_refresh = may_refresh
         self._key = lru_cache(KEYS_CACHED)(parse_did_key)
+        self.keyless: set[str] = set()  # whose commits are parked until a key is known, all of them in order
+        self.candidates: set[str] = set()  # who named our collection, and is not tracked yet
+
+    def notice(self, frame: OpenFrame) -> str:
+        """Whom a frame that concerns us names; from the next frame on, all of theirs concern us."""
+        named = frame.body.get("repo") or frame.body.get("did")
+        repo = named if isinstance(named, str) else ""
+        new = repo not in self._tracked and frame.header.get("t") == "#commit"
+        if new and self._admits(repo) and len(self.candidates) < CANDIDATES_MAX:
+            self.candidates.add(repo)
+        return repo
+
+    def now(self) -> datetime:
+        """The clock, as it stands."""
+        return self._clock(None)
+
+    def concerned(self, repo: str) -> bool:
+        """Whether all events of a repo are read."""
+        return repo in self._tracked or repo in self.candidates
 
     def take(self, source: Source, frame: bytes) -> tuple[list[Arrival], Position | None]:
         """What `frame` means, and how far its source's stream is covered once that is applied (null: no further)."""
         try:
-            event = decode_frame(frame)
+            opened = open_frame(frame)
+        except BrokenFrame as broken:
+            return [FrameBroken(self._between(source), frame, broken.reason)], None
+        return self.judge(source, frame, opened)
+
+    def judge(self, source: Source, frame: bytes, opened: OpenFrame) -> tuple[list[Arrival], Position | None]:
+        """As `take`, of a frame that is open already."""
+        try:
+            event = read_event(opened)
         except BrokenFrame as broken:
             return [FrameBroken(self._between(source), frame, broken.reason)], None
         match event:
@@ -123,12 +160,13 @@ class Consumer:
     def _arrivals(
         self, place: Place, event: CommitEvent | SyncEvent | IdentityEvent | AccountEvent, frame: bytes
     ) -> list[Arrival]:
-        known = event.did in self._tracked
+        known = self.concerned(event.did)
         if not known and not (isinstance(event, CommitEvent) and event.touches_collection and self._admits(event.did)):
             return []
-        identity = self._identities.at(event.did, place.seen_at)
         if isinstance(event, IdentityEvent):
-            return [IdentityResolved(place, identity)] if identity else []
+            announced = self._identities.announced(event.did, place.seen_at)
+            return [IdentityResolved(place, announced) if announced else IdentityAnnounced(place, event.did)]
+        identity = self._identities.at(event.did, place.seen_at)
         if _is_hosted_elsewhere(place.source, identity):
             return [FrameIgnored(place, "wrong_host")]
         if isinstance(event, AccountEvent):
@@ -144,16 +182,24 @@ class Consumer:
                 assert_never(event)
 
     def _commit(self, place: Place, event: CommitEvent, frame: bytes, identity: Identity | None) -> list[Arrival]:
-        if identity is None or identity.signing_key is None:
+        if identity is None or identity.signing_key is None or event.did in self.keyless:
+            # Once one waits for the key, those behind it wait too, so that they are judged in order.
+            self.keyless.add(event.did)
             return [CommitParked(place, event.did, event.rev, frame, "key_unknown")]
         try:
             commit = verify_commit(event, self._public_key(identity), place.seen_at)
         except Rejected as refusal:
+            if refusal.reason in _KEY_MAY_HAVE_CHANGED and self._may_refresh(event.did):
+                return [CommitParked(place, event.did, event.rev, frame, refusal.reason)]
+            self.candidates.discard(event.did)
             return [CommitRefused(place, event.did, refusal.reason)]
         arrived = CommitArrived(place, commit, interpret_commit(commit), first_sight=event.did not in self._tracked)
         if not arrived.first_sight:
             return [arrived]
+        if not commit.touches_collection:  # of a candidate, whose first op in our collection is still to come
+            return []
         self._tracked.add(event.did)
+        self.candidates.discard(event.did)
         return [IdentityResolved(place, identity), arrived]
 
     def _sync(self, place: Place, event: SyncEvent, identity: Identity | None) -> list[Arrival]:

@@ -6,7 +6,7 @@ verified: an event is what its sender claims. Texts are held to what Postgres ca
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, TypeAlias, cast
@@ -138,16 +138,16 @@ class OpenFrame:
         """Null where there is none that can be used."""
         return _seq_if_any(self.body)
 
-    def concerns(self, repos: Container[str]) -> bool:
-        """Whether it has to be read further: all but an event of a repo that is not among `repos`.
+    def concerns(self, concerned: Callable[[str], bool]) -> bool:
+        """Whether it has to be read further: all but an event of a repo that is not `concerned`.
 
         Of such an event, only a commit that names a record of our collection has to be.
         """
         match self.header.get("t"), self.body:
             case "#commit", {"repo": str() as repo, "ops": ops}:
-                return repo in repos or _names_our_collection(ops)
+                return concerned(repo) or _names_our_collection(ops)
             case "#identity" | "#account" | "#sync", {"did": str() as did}:
-                return did in repos
+                return concerned(did)
             case _:
                 return True  # also what is malformed: to be told so
 

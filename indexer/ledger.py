@@ -19,10 +19,13 @@ from indexer.arrivals import (
     CommitArrived,
     CommitParked,
     CommitRefused,
+    CommitUnparked,
     FrameBroken,
     FrameIgnored,
+    IdentityAnnounced,
     IdentityResolved,
     Place,
+    RepoCutOff,
     RequestAnswered,
     SyncArrived,
 )
@@ -74,6 +77,15 @@ class Request:
     interval: timedelta = timedelta(0)  # how long an earlier request of the same kind stands for this one
 
 
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A row of `requests` that is answered."""
+
+    key: RepoKey
+    kind: str
+    asked_at: datetime | None  # one that was asked again since stays; null: none does
+
+
 @dataclass(slots=True)
 class Ledger:
     """The picture of one batch. Fields are read by the writer once every arrival is taken."""
@@ -88,10 +100,11 @@ class Ledger:
     requests: dict[tuple[RepoKey, RequestKind], Request] = field(
         default_factory=dict[tuple[RepoKey, RequestKind], Request]
     )
-    answered: list[tuple[RepoKey, str]] = field(default_factory=list[tuple[RepoKey, str]])
+    answered: list[Answer] = field(default_factory=list[Answer])
     changed_statuses: dict[tuple[str, str], SourceStatus] = field(default_factory=dict[tuple[str, str], SourceStatus])
     changed_identities: set[str] = field(default_factory=set[str])
     parked: list[CommitParked] = field(default_factory=list[CommitParked])
+    unparked: list[CommitUnparked] = field(default_factory=list[CommitUnparked])
     broken: list[FrameBroken] = field(default_factory=list[FrameBroken])
     tally: Counter[tuple[str, str, Effect]] = field(default_factory=Counter[tuple[str, str, Effect]])
 
@@ -100,7 +113,7 @@ class Ledger:
         for arrival in arrivals:
             self._take(arrival)
 
-    def _take(self, arrival: Arrival) -> None:
+    def _take(self, arrival: Arrival) -> None:  # noqa: C901  one line a kind
         match arrival:
             case CommitArrived():
                 self._commit(arrival)
@@ -114,8 +127,14 @@ class Ledger:
                 self._account(arrival)
             case IdentityResolved():
                 self._identity(arrival)
+            case IdentityAnnounced():
+                self._request((arrival.repo, PUBLIC), RequestKind.IDENTITY, "identity_event", arrival.place.seen_at)
+            case CommitUnparked():
+                self.unparked.append(arrival)
+            case RepoCutOff():
+                self._cut_off(arrival)
             case RequestAnswered():
-                self.answered.append(((arrival.repo, PUBLIC), arrival.kind))
+                self.answered.append(Answer((arrival.repo, PUBLIC), arrival.kind, arrival.asked_at))
             case FrameIgnored():
                 self._count(arrival.place, arrival.reason, Effect.IGNORED)
             case FrameBroken():
@@ -170,6 +189,12 @@ class Ledger:
                 state.delete(at)
             else:
                 state.put(op.entry, commit.rev, at)
+
+    def _cut_off(self, arrival: RepoCutOff) -> None:
+        row = self.rows.get((arrival.repo, PUBLIC))
+        self._count(arrival.place, "lane_full", Effect.DESYNCHRONIZED if row else Effect.IGNORED)
+        if row is not None:
+            self._desynchronize(row, "lane_full", arrival.place)
 
     def _record(self, key: RecordKey) -> RecordState:
         state = self.records.get(key)
@@ -276,7 +301,7 @@ class Ledger:
         row.emptied(at)
         # Nothing of it is wanted any more.
         self.requests = {key: request for key, request in self.requests.items() if key[0] != row.key}
-        self.answered += [(row.key, kind) for kind in RequestKind]
+        self.answered += [Answer(row.key, kind, None) for kind in RequestKind]
 
     def park(self, commit: CommitParked) -> None:
         """A commit for which there is room."""

@@ -6,7 +6,7 @@ At most two batches are in memory beside the one that is written; a slow databas
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from datetime import datetime
 
@@ -24,23 +24,28 @@ class Pipeline:
         self._writer = writer
         self._now = now
         self._applied = applied
+        self._waiting: asyncio.Queue[Batch | None] = asyncio.Queue(BATCHES_WAITING_MAX)
 
     async def run(self, batches: AsyncGenerator[Batch]) -> None:
         """Writes every batch; returns once the last is durable, and raises what the writer or the feeder raises."""
-        waiting: asyncio.Queue[Batch | None] = asyncio.Queue(BATCHES_WAITING_MAX)
         try:
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._feed(batches, waiting.put))
-                tasks.create_task(self._drain(waiting))
+                tasks.create_task(self._feed(batches))
+                tasks.create_task(self._drain())
         except ExceptionGroup as failures:
             raise failures.exceptions[0] from None
 
-    async def _feed(self, batches: AsyncGenerator[Batch], put: Callable[[Batch | None], Awaitable[None]]) -> None:
+    async def settled(self) -> None:
+        """Waits until all that was fed is durable; for the feeder, between two batches."""
+        await self._waiting.join()
+
+    async def _feed(self, batches: AsyncGenerator[Batch]) -> None:
         async with aclosing(batches):
             async for batch in batches:
-                await put(batch)
-        await put(None)
+                await self._waiting.put(batch)
+        await self._waiting.put(None)
 
-    async def _drain(self, waiting: asyncio.Queue[Batch | None]) -> None:
-        while (batch := await waiting.get()) is not None:
+    async def _drain(self) -> None:
+        while (batch := await self._waiting.get()) is not None:
             self._applied(await self._writer.apply(batch, self._now()))
+            self._waiting.task_done()

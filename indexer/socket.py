@@ -1,7 +1,7 @@
 """One connection to a source's stream: frames out, and why it ended.
 
-A source is not asked for redirects, credentials or compression. A silent socket is dead once a ping goes unanswered; an idle
-one that answers is alive.
+A source is not asked for redirects, credentials or compression. A silent socket is dead once a ping goes unanswered; an
+idle one that answers is alive.
 """
 
 from __future__ import annotations

@@ -20,9 +20,12 @@ from indexer.arrivals import (
     CommitArrived,
     CommitParked,
     CommitRefused,
+    CommitUnparked,
     FrameBroken,
     FrameIgnored,
+    IdentityAnnounced,
     IdentityResolved,
+    RepoCutOff,
     RequestAnswered,
     SyncArrived,
 )
@@ -158,6 +161,8 @@ class Writer:
     async def _store(self, conn: Connection, ledger: Ledger) -> None:
         if ledger.purged:
             await repo_rows.purge(conn, ledger.purged)
+        if ledger.unparked:
+            await streams.unpark_commits(conn, ledger.unparked)
         if ledger.parked:
             await self._park(conn, ledger)
         quota.withhold(ledger)
@@ -217,7 +222,9 @@ def _repo_of(arrival: Arrival) -> str | None:
     match arrival:
         case CommitArrived():
             return arrival.commit.repo
-        case CommitRefused() | CommitParked() | SyncArrived() | AccountChanged() | RequestAnswered():
+        case CommitRefused() | CommitParked() | CommitUnparked() | SyncArrived() | AccountChanged():
+            return arrival.repo
+        case IdentityAnnounced() | RequestAnswered() | RepoCutOff():
             return arrival.repo
         case IdentityResolved():
             return arrival.identity.did

@@ -41,6 +41,10 @@ class IdentitySource(Protocol):
         """The identity as it stood at `time`; None where nothing is known of it."""
         ...
 
+    def announced(self, did: str, time: datetime) -> Identity | None:
+        """The identity after a word that it may have changed; None where that has to be asked first."""
+        ...
+
 
 class BadIdentity(Rejected):
     """What a directory or host sent is no identity."""
@@ -87,6 +91,10 @@ class PlcExport:
         history = self._by_did.get(did, [])
         index = bisect_right(history, time, key=_resolved_at)
         return history[index - 1] if index else None
+
+    def announced(self, did: str, time: datetime) -> Identity | None:
+        """The same as `at`: a record of the directory knows every change."""
+        return self.at(did, time)
 
     def last(self, did: str) -> Identity | None:
         """The identity as it stands at the end."""

@@ -103,6 +103,10 @@ class IndexerSettings(_Part):
         default=200_000, description="How many `supersedes` entries within one repo (and Space) are kept."
     )
     batch_events: Count = Field(default=500, description="How many events one transaction writes, at most.")
+    health_port: int | None = Field(
+        default=None, ge=1, le=65535, description="The port of `/live`, `/ready` and `/metrics`. Unset: none."
+    )
+    health_host: str = Field(default="127.0.0.1", description="The address that the health port listens on.")
     version_content_days: int = Field(
         default=30, ge=0, description="For how many days the content of an overwritten version is kept."
     )

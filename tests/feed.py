@@ -52,6 +52,9 @@ class Directory:
     def __init__(self) -> None:
         self.identities: list[Identity] = []
 
+    def announced(self, did: str, time: datetime) -> Identity | None:
+        return self.at(did, time)
+
     def announce(self, builder: RepoBuilder, at: datetime, **changes: Any) -> Identity:
         """Who the builder is from then on, but for `changes`."""
         identity = Identity(

@@ -7,7 +7,7 @@ from datetime import datetime
 from pathlib import Path
 
 from indexer.arrivals import SourceKind
-from indexer.ledger import Request
+from indexer.ledger import Answer, Request
 from indexer.repo_state import RepoKey, RepoRow, RepoState, SourceStatus
 from memory.identity import Identity
 from memory.queries import Connection, load_queries
@@ -118,10 +118,16 @@ async def upsert_requests(conn: Connection, requests: Sequence[Request]) -> None
     )
 
 
-async def delete_requests(conn: Connection, answered: Sequence[tuple[RepoKey, str]]) -> None:
-    """Crosses out what was answered, as pairs of a repo's key and a kind."""
-    repos, spaces = columns(key for key, _ in answered)
-    await _SQL.delete_requests.execute(conn, repos=repos, spaces=spaces, kinds=[kind for _, kind in answered])
+async def delete_requests(conn: Connection, answered: Sequence[Answer]) -> None:
+    """Crosses out what was answered."""
+    repos, spaces = columns(answer.key for answer in answered)
+    await _SQL.delete_requests.execute(
+        conn,
+        repos=repos,
+        spaces=spaces,
+        kinds=[answer.kind for answer in answered],
+        asked_ats=[answer.asked_at for answer in answered],
+    )
 
 
 async def open_requests(conn: Connection, repos: Iterable[str]) -> list[tuple[str, str]]:
@@ -139,3 +145,8 @@ async def purge(conn: Connection, keys: Iterable[RepoKey]) -> None:
     await _SQL.purge_parked_commits.execute(
         conn, repos=[repo for repo, space in zip(repos, spaces, strict=True) if not space]
     )
+
+
+async def ping(conn: Connection) -> None:
+    """Returns if the database answers."""
+    await _SQL.ping.fetchval(conn)

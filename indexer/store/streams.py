@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 
-from indexer.arrivals import CommitParked, FrameBroken, Position
+from indexer.arrivals import CommitParked, CommitUnparked, FrameBroken, Position
 from indexer.ledger import Effect
 from memory.queries import Connection, load_queries
 
@@ -16,6 +16,11 @@ _SQL = load_queries(Path(__file__).parent / "sql" / "streams.sql")
 async def cursors(conn: Connection) -> dict[str, int]:
     """Source → the seq up to which nothing is unfinished."""
     return {row["source"]: row["seq"] for row in await _SQL.cursors.fetch(conn)}
+
+
+async def positions(conn: Connection) -> list[tuple[str, int, datetime | None]]:
+    """Every source with its cursor, and the time that the frame there claims."""
+    return [(row["source"], row["seq"], row["frame_time"]) for row in await _SQL.cursors.fetch(conn)]
 
 
 async def advance_cursors(conn: Connection, positions: Mapping[str, Position], now: datetime) -> None:
@@ -63,6 +68,21 @@ async def parked_bytes(conn: Connection) -> int:
 async def parked_commits(conn: Connection, repos: Iterable[str]) -> set[tuple[str, str, str]]:
     """What is parked of these repos: (repo, rev, source)."""
     return {tuple(row) for row in await _SQL.parked_commits.fetch(conn, repos=list(repos))}
+
+
+async def parked_frames(conn: Connection, repo: str, bytes_max: int) -> list[tuple[str, str, int, bytes]]:
+    """The parked commits of a repo in order, as (rev, source, seq, frame), up to so many bytes and at least one."""
+    return [tuple(row) for row in await _SQL.parked_frames.fetch(conn, repo=repo, bytes_max=bytes_max)]
+
+
+async def unpark_commits(conn: Connection, commits: Sequence[CommitUnparked]) -> None:
+    """Forgets parked commits that are judged in the same transaction."""
+    await _SQL.unpark_commits.execute(
+        conn,
+        repos=[commit.repo for commit in commits],
+        revs=[commit.rev for commit in commits],
+        sources=[commit.place.source.url for commit in commits],
+    )
 
 
 async def park_commits(conn: Connection, commits: Sequence[CommitParked]) -> None:

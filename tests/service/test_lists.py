@@ -150,6 +150,18 @@ async def test_the_past_is_answered_as_it_stood(database: Database) -> None:
     assert await api.contents("listRecords", asOf=text(day(0.5))) == []
 
 
+@pytest.mark.parametrize("order", ["newest", "oldest", "occurred"])
+@pytest.mark.parametrize("of", [{}, {"repo": [ALICE]}])
+async def test_the_past_has_no_memories_of_the_future(database: Database, order: str, of: dict[str, list[str]]) -> None:
+    rows = MemoryRows()
+    for number in range(4):
+        occurred = ("2020-01-01T00:00:00Z", "day") if number % 2 else None
+        rows.put(ALICE, str(number), days=number, occurred=occurred)
+    await rows.write(database)
+    contents = await Api(database).contents("listRecords", order=order, asOf=text(day(1)), **of)
+    assert sorted(contents) == ["0", "1"]
+
+
 async def test_as_of_an_indexing_time_includes_what_was_indexed_then(database: Database) -> None:
     rows = MemoryRows()
     key = rows.put(ALICE, "just now", days=9, indexed_days=1 + 1 / 86_400_000_000)

@@ -30,6 +30,8 @@ from memory.space import ReadableSpaces
 from tests.api_client import CATALOGUE, NAMESPACE, Api, Asked, in_query
 from tests.memory_rows import ALICE, BOB, CAROL, SPACE, MemoryRows, day, text
 
+DAVE = "did:plc:daveddddddddddddddddddd"
+
 OTHER_SPACE = "at://did:plc:otheraaaaaaaaaaaaaaaaaa/space/com.example.group/work"
 PUBLIC_ONLY = ReadableSpaces.public_only()
 GRANTED = ReadableSpaces(frozenset({SPACE}))
@@ -37,6 +39,8 @@ GRANTED = ReadableSpaces(frozenset({SPACE}))
 FIRST = "3kaaaaaaaaa2a"
 SECOND = "3kaaaaaaaaa2b"
 THIRD = "3kaaaaaaaaa2c"
+FOURTH = "3kaaaaaaaaa2d"
+FIFTH = "3kaaaaaaaaa2e"
 
 
 def public_rows() -> MemoryRows:
@@ -47,6 +51,8 @@ def public_rows() -> MemoryRows:
     first = rows.put(ALICE, "green tea", rkey=FIRST, days=1, kind="fact", scope="home")
     rows.put(ALICE, "black tea", rkey=SECOND, days=2, supersedes=[first], agent="codex")
     rows.put(ALICE, "black tea, strong", rkey=SECOND, days=2, indexed_days=3, supersedes=[first], agent="codex")
+    fourth = rows.put(ALICE, "coffee, tea", rkey=FOURTH, days=5)
+    rows.put(ALICE, "coffee, no tea", rkey=FIFTH, days=6, supersedes=[fourth])
     rows.put(BOB, "tea for one", rkey=FIRST, days=3, supersedes=[Key(BOB, "", SECOND)])
     rows.put(
         BOB,
@@ -63,12 +69,16 @@ def add_unreadable(rows: MemoryRows, space: str = SPACE) -> None:
     """The same repos, keys and words in a Space, and another author's who has nothing public."""
     first = rows.put(ALICE, "green tea", space=space, rkey=FIRST, days=1, kind="fact", scope="home")
     rows.put(ALICE, "green tea green tea", space=space, rkey=SECOND, days=2, supersedes=[first], kind="secret")
+    # Two that replace one another, where in public only one replaces the other.
+    rows.put(ALICE, "coffee, tea", space=space, rkey=FOURTH, days=7, supersedes=[Key(ALICE, space, FIFTH)])
+    rows.put(ALICE, "coffee, no tea", space=space, rkey=FIFTH, days=6, supersedes=[Key(ALICE, space, FOURTH)])
     # Entries that point out of the Space, to public memories.
     rows.put(ALICE, "black tea", space=space, rkey=THIRD, days=9, supersedes=[Key(ALICE, "", SECOND)], agent="spy")
     rows.put(BOB, "tea for one", space=space, rkey=FIRST, days=3, supersedes=[Key(BOB, space, SECOND)])
     rows.put(BOB, "tea for two", space=space, rkey=SECOND, days=4, supersedes=[Key(BOB, space, FIRST)])
     for number in range(30):
-        rows.put(CAROL, f"tea number {number}", space=space, days=number / 7)
+        when = ("2020-01-01T00:00:00Z", "year") if number % 2 else None
+        rows.put(CAROL, f"tea number {number}", space=space, days=number / 7, occurred=when)
     gone = rows.put(CAROL, "tea that was taken back", space=space, days=5)
     rows.delete(gone, days=6)
 
@@ -77,7 +87,8 @@ def add_hidden(rows: MemoryRows) -> None:
     """A public repo whose account is not active."""
     rows.repo(CAROL, handle="carol.test", visible=False)
     for number in range(30):
-        rows.put(CAROL, f"green tea number {number}", days=number / 7)
+        when = ("2020-01-01T00:00:00Z", "year") if number % 2 else None
+        rows.put(CAROL, f"green tea number {number}", days=number / 7, occurred=when)
 
 
 REQUESTS: list[tuple[str, dict[str, Asked]]] = [
@@ -103,6 +114,8 @@ REQUESTS: list[tuple[str, dict[str, Asked]]] = [
     ("getRecord", {"uri": f"at://{ALICE}/dev.bastienrobert.memory.record/{FIRST}"}),
     ("getRecord", {"uri": f"at://{ALICE}/dev.bastienrobert.memory.record/{SECOND}"}),
     ("getRecord", {"uri": f"at://{ALICE}/dev.bastienrobert.memory.record/{THIRD}"}),
+    ("getRecord", {"uri": f"at://{ALICE}/dev.bastienrobert.memory.record/{FOURTH}"}),
+    ("getRecord", {"uri": f"at://{ALICE}/dev.bastienrobert.memory.record/{FIFTH}"}),
     ("getRecord", {"uri": f"at://{BOB}/dev.bastienrobert.memory.record/{FIRST}"}),
     ("getRecord", {"uri": f"at://{CAROL}/dev.bastienrobert.memory.record/{FIRST}"}),
     ("getRecord", {"uri": f"{SPACE}/{ALICE}/dev.bastienrobert.memory.record/{FIRST}"}),
@@ -161,17 +174,23 @@ async def rows(database: Database) -> MemoryRows:
     add_unreadable(written)
     add_unreadable(written, OTHER_SPACE)
     written.repo(BOB, space=OTHER_SPACE, visible=False)
+    # An author who is not served: neither in public nor in the Space.
+    for space in ("", SPACE):
+        written.repo(DAVE, space=space, visible=False)
+        old = written.put(DAVE, "hidden tea", space=space, days=1, occurred=("2020-01-01T00:00:00Z", "day"))
+        written.put(DAVE, "hidden tea", space=space, days=2, supersedes=[old])
     await written.write(database)
     return written
 
 
 def expected(rows: MemoryRows, *spaces: str) -> set[Key]:
-    """The keys of all current memories in these Spaces."""
-    return {key for key, stored in rows.stored.items() if stored.block is not None and key.space in spaces}
+    """The keys of all current memories of served authors in these Spaces."""
+    current = {key for key, stored in rows.stored.items() if stored.block is not None}
+    return {key for key in current if key.space in spaces and rows.repos[key.repo, key.space]["visible"]}
 
 
 @pytest.mark.parametrize("order", list(Order))
-@pytest.mark.parametrize("repos", [None, (ALICE, BOB, CAROL)])
+@pytest.mark.parametrize("repos", [None, (ALICE, BOB, CAROL, DAVE)])
 async def test_granted_spaces_appear_in_lists(
     database: Database, rows: MemoryRows, order: Order, repos: tuple[str, ...] | None
 ) -> None:
@@ -191,7 +210,7 @@ async def test_granted_spaces_appear_in_lists(
             assert walked == places
 
 
-@pytest.mark.parametrize("repos", [None, (ALICE, BOB, CAROL)])
+@pytest.mark.parametrize("repos", [None, (ALICE, BOB, CAROL, DAVE)])
 async def test_granted_spaces_appear_in_search(
     database: Database, rows: MemoryRows, repos: tuple[str, ...] | None
 ) -> None:
@@ -202,8 +221,27 @@ async def test_granted_spaces_appear_in_search(
             candidates = await find_candidates(conn, query, filters, watermark=None, spaces=spaces)
         assert {candidate.key for candidate in candidates.memories} == visible
         assert candidates.corpus.documents == len(visible)
+        assert candidates.corpus.frequencies["tea"] == len(visible)
         ranking = rank_candidates(query, candidates, min_score=0)
         assert {key for hit in ranking.hits for key in (hit.key, *hit.duplicates)} == visible
+
+
+@pytest.mark.parametrize("repos", [None, (ALICE, BOB, CAROL, DAVE)])
+@pytest.mark.parametrize("spaces", [PUBLIC_ONLY, GRANTED])
+async def test_words_are_counted_as_of_the_time_that_is_asked_about(
+    database: Database, rows: MemoryRows, repos: tuple[str, ...] | None, spaces: ReadableSpaces
+) -> None:
+    query = parse_query("tea")
+    filters = Filters(repos=repos, superseded=True, as_of=day(2))
+    then = {
+        key
+        for key in expected(rows, "", *spaces.as_list())
+        if min(rows.stored[key].memory().created_at, rows.stored[key].first_indexed_at) <= day(2)
+    }
+    async with database.transaction(readonly=True) as conn:
+        candidates = await find_candidates(conn, query, filters, watermark=None, spaces=spaces)
+    assert {candidate.key for candidate in candidates.memories} == then
+    assert candidates.corpus.frequencies["tea"] == len(then)
 
 
 async def test_equal_contents_of_different_spaces_do_not_collapse(database: Database, rows: MemoryRows) -> None:
@@ -231,6 +269,18 @@ async def test_granted_spaces_appear_in_views_and_explanations(database: Databas
         assert public is not None
         assert public.replacers == ()
         assert await explain_candidate(conn, query, Filters(), private, spaces=GRANTED) is not None
+
+
+async def test_what_is_not_served_is_neither_shown_nor_explained(database: Database, rows: MemoryRows) -> None:
+    query = parse_query("tea")
+    hidden = [key for key in rows.stored if key.repo == DAVE]
+    async with database.connection() as conn:
+        assert await load_memories(conn, hidden, as_of=None, spaces=GRANTED) == [None] * 4
+        for key in hidden:
+            assert await explain_candidate(conn, query, Filters(), key, spaces=GRANTED) is None
+            assert await load_versions(conn, key, before=FIRST_VERSION_PLACE, limit=9, spaces=GRANTED) == []
+            assert not (await find_replaced(conn, key, after=FIRST_REPLACED_PLACE, limit=9, spaces=GRANTED)).places
+            assert not (await find_replacing(conn, key, after=FIRST_REPLACING_PLACE, limit=9, spaces=GRANTED)).places
 
 
 async def test_a_cycle_in_a_granted_space_is_judged_as_of_any_time(database: Database, rows: MemoryRows) -> None:

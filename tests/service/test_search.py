@@ -207,6 +207,27 @@ async def test_a_search_of_the_past_finds_what_held_then(database: Database, whe
 
 
 @pytest.mark.parametrize("where", EVERYWHERE)
+async def test_memories_of_the_future_make_no_word_of_the_past_more_common(
+    database: Database, where: dict[str, Any]
+) -> None:
+    rows = MemoryRows()
+    rows.put(ALICE, "green tea", days=1)
+    rows.put(ALICE, "black tea and much else", days=1)
+    await rows.write(database)
+    api = Api(database)
+    asked: dict[str, Any] = {"q": "green tea", "asOf": text(day(2)), "explain": True, **where}
+    before = await api.get("searchRecords", **asked)
+    for number in range(9):
+        rows.put(ALICE, f"green {number}", days=3)
+    await rows.write(database)
+    after = await api.get("searchRecords", **asked)
+    assert len(before["records"]) == 2
+    assert [record["uri"] for record in after["records"]] == [record["uri"] for record in before["records"]]
+    if where:  # over all authors, memories are counted as of now
+        assert after == before
+
+
+@pytest.mark.parametrize("where", EVERYWHERE)
 async def test_equal_contents_of_one_author_collapse(database: Database, where: dict[str, Any]) -> None:
     rows = MemoryRows()
     first = rows.put(ALICE, "Same words, tea.", days=1)

@@ -1,26 +1,17 @@
-"""The smallest rkeys count, whatever the order of arrival; the rest is counted, stored nowhere and masks nothing."""
+"""The smallest rkeys count; the rest is counted, stored nowhere and masks nothing."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import timedelta
-
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from indexer.quota import QuotaLimits
 from indexer.writer import Writer
 from memory.database import Database
-from memory.identifiers import COLLECTION
 from tests.builders import RepoBuilder, Write, memory
-from tests.feed import LONG_AGO, Feed, rkey
+from tests.feed import Feed, rkey
+from tests.store.quotas import INVALID, refill, state, uri
 
-INVALID = {"$type": COLLECTION}
 TWO = QuotaLimits(max_memories=2, max_bytes=10**9, max_edges=10**6)
-
-
-def uri(person: RepoBuilder, number: int) -> str:
-    return f"at://{person.did}/{COLLECTION}/{rkey(number)}"
 
 
 async def full(database: Database, *, kept_out: int = 2) -> tuple[Feed, RepoBuilder]:
@@ -31,21 +22,6 @@ async def full(database: Database, *, kept_out: int = 2) -> tuple[Feed, RepoBuil
     await feed.send(*(alice.create(rkey(11 + number), memory("tea")) for number in range(kept_out)))
     assert await state(feed, alice) == ([1, 2], kept_out)
     return feed, alice
-
-
-async def state(feed: Feed, alice: RepoBuilder) -> tuple[list[int], int]:
-    """The numbers of the memories that are held, and how many are kept out; the counters must agree with the rows."""
-    held = list(await feed.memories(alice))
-    repo = await feed.repo(alice)
-    records = await feed.rows("select record from memories where repo = $1", alice.did)
-    edges = await feed.rows("select from memory_edges where repo = $1", alice.did)
-    usage = (repo["memory_count"], repo["memory_bytes"], repo["edge_count"])
-    assert usage == (len(held), sum(len(row["record"]) for row in records), len(edges))
-    return [number for number in range(40) if rkey(number) in held], repo["over_quota_count"]
-
-
-async def refill(feed: Feed, alice: RepoBuilder) -> bool:
-    return (await feed.requests(alice)).get("fetch") == "quota_refill"
 
 
 # What counts
@@ -96,6 +72,23 @@ async def test_record_that_is_too_big_by_itself_keeps_all_behind_it_out(database
     alice = feed.account("alice")
     await feed.send(*(alice.create(rkey(number), memory("x" * size)) for number, size in ((1, 10), (2, 900), (3, 10))))
     assert await state(feed, alice) == ([1], 2)
+
+
+async def test_small_memory_behind_one_that_does_not_fit_is_kept_out_even_when_it_comes_later(database: Database):
+    feed = Feed(database, limits=QuotaLimits(max_memories=100, max_bytes=700, max_edges=100))
+    alice = feed.account("alice")
+    await feed.send(alice.create(rkey(1), memory("x" * 10)), alice.create(rkey(3), memory("x" * 900)))
+    await feed.send(alice.create(rkey(4), memory("x" * 10)))
+    assert await state(feed, alice) == ([1], 2)
+
+
+async def test_small_memory_before_one_that_does_not_fit_is_held_even_when_it_comes_later(database: Database):
+    feed = Feed(database, limits=QuotaLimits(max_memories=100, max_bytes=700, max_edges=100))
+    alice = feed.account("alice")
+    await feed.send(alice.create(rkey(1), memory("x" * 10)), alice.create(rkey(3), memory("x" * 900)))
+    await feed.send(alice.create(rkey(2), memory("x" * 10)))
+    assert await state(feed, alice) == ([1, 2], 1)
+    assert not await refill(feed, alice)
 
 
 async def test_edges_are_limited_too(database: Database):
@@ -223,6 +216,40 @@ async def test_freed_bytes_ask_for_a_fetch(database: Database):
     assert await refill(feed, alice)
 
 
+async def test_memory_at_the_edge_that_goes_leaves_room_for_those_behind_it(database: Database):
+    feed = Feed(database, limits=QuotaLimits(max_memories=100, max_bytes=700, max_edges=100))
+    alice = feed.account("alice")
+    await feed.send(*(alice.create(rkey(number), memory("x" * size)) for number, size in ((1, 10), (2, 900), (3, 10))))
+    await feed.send(alice.delete(rkey(2)))
+    assert await state(feed, alice) == ([1], 1)
+    assert await refill(feed, alice)
+
+
+async def test_memory_at_the_edge_that_becomes_smaller_may_fit(database: Database):
+    feed = Feed(database, limits=QuotaLimits(max_memories=100, max_bytes=700, max_edges=100))
+    alice = feed.account("alice")
+    await feed.send(*(alice.create(rkey(number), memory("x" * size)) for number, size in ((1, 10), (2, 900), (3, 10))))
+    await feed.send(alice.update(rkey(2), memory("x" * 20)))
+    assert await state(feed, alice) == ([1], 2)
+    assert await refill(feed, alice)
+
+
+async def test_change_behind_the_edge_asks_for_nothing(database: Database):
+    feed = Feed(database, limits=QuotaLimits(max_memories=100, max_bytes=700, max_edges=100))
+    alice = feed.account("alice")
+    await feed.send(*(alice.create(rkey(number), memory("x" * size)) for number, size in ((1, 10), (2, 900), (3, 10))))
+    await feed.send(alice.update(rkey(3), memory("x")), alice.delete(rkey(3)))
+    assert await state(feed, alice) == ([1], 1)
+    assert not await refill(feed, alice)
+
+
+async def test_batch_that_rewrites_all_that_was_kept_out_fills_the_freed_place_at_once(database: Database):
+    feed, alice = await full(database, kept_out=1)
+    await feed.send(alice.delete(rkey(1)), alice.update(rkey(11), memory("coffee")))
+    assert await state(feed, alice) == ([2, 11], 0)
+    assert not await refill(feed, alice)
+
+
 async def test_place_that_is_taken_at_once_asks_for_nothing(database: Database):
     feed, alice = await full(database)
     await feed.send(alice.apply([Write("delete", rkey(1)), Write("create", rkey(0), memory("tea"))]))
@@ -274,89 +301,3 @@ async def test_quota_of_one_repo_is_not_anothers(database: Database):
     bob = feed.account("bob")
     await feed.send(bob.create(rkey(30), memory("tea")), bob.create(rkey(31), memory("tea")))
     assert await state(feed, bob) == ([30, 31], 0)
-
-
-# Whatever the order
-
-
-PLACES = 5
-LIMITS_OF_FIVE = {
-    "memories": QuotaLimits(max_memories=PLACES, max_bytes=10**9, max_edges=10**6),
-    "edges": QuotaLimits(max_memories=10**6, max_bytes=10**9, max_edges=2 * PLACES),
-    "bytes": QuotaLimits(max_memories=10**6, max_bytes=0, max_edges=10**6),
-}
-
-
-@settings(max_examples=60)
-@given(
-    which=st.sampled_from(list(LIMITS_OF_FIVE)),
-    order=st.permutations(range(12)),
-    cuts=st.lists(st.integers(1, 5), min_size=1, max_size=12),
-)
-async def test_held_are_the_smallest_whatever_the_order_and_the_batches(
-    database: Database, which: str, order: list[int], cuts: list[int]
-):
-    feed = Feed(database)
-    alice = RepoBuilder(f"{which} {order} {cuts}", stream=feed.stream)
-    feed.directory.announce(alice, LONG_AGO)
-    frames = [
-        alice.create(rkey(number), memory("tea", supersedes=[uri(alice, 30), uri(alice, number - 1)]))
-        for number in order
-    ]
-    size = len(next(iter(alice.record_blocks.values())))
-    limits = LIMITS_OF_FIVE[which] if which != "bytes" else QuotaLimits(10**6, PLACES * size + size // 2, 10**6)
-    feed = Feed(database, limits=limits)
-    feed.stream = alice.stream
-    feed.directory.announce(alice, LONG_AGO)
-    at = 0
-    while at < len(frames):
-        cut = cuts[at % len(cuts)]
-        await feed.send(*frames[at : at + cut])
-        at += cut
-    assert await state(feed, alice) == (list(range(PLACES)), len(order) - PLACES)
-    masked = await feed.rows("select rkey from memories where repo = $1 and masked_from is not null", alice.did)
-    assert {row["rkey"] for row in masked} == {rkey(number) for number in range(PLACES - 1)}
-
-
-@dataclass(frozen=True)
-class Step:
-    """A write to one of some record keys: valid, invalid, or a deletion where something is there."""
-
-    number: int
-    content: str | None
-
-
-STEPS = st.builds(Step, st.integers(0, 7), st.sampled_from(["a", "b", "", None]))
-
-
-@settings(max_examples=80)
-@given(steps=st.lists(STEPS, min_size=5, max_size=40), cuts=st.lists(st.integers(1, 5), min_size=1, max_size=12))
-async def test_what_is_kept_out_is_counted_exactly_and_waits_for_its_place(
-    database: Database, steps: list[Step], cuts: list[int]
-):
-    feed = Feed(database, limits=QuotaLimits(max_memories=3, max_bytes=10**9, max_edges=10**6))
-    alice = RepoBuilder(f"{steps} {cuts}", stream=feed.stream)
-    feed.directory.announce(alice, LONG_AGO)
-    valid: set[int] = set()
-    frames = [alice.create(rkey(30), INVALID)]
-    for step in steps:
-        there = f"{COLLECTION}/{rkey(step.number)}" in alice.records
-        if step.content is None and not there:
-            continue
-        if step.content is None:
-            frames.append(alice.delete(rkey(step.number)))
-        else:
-            record = memory(step.content) if step.content else INVALID
-            frames.append(alice.apply([Write("update" if there else "create", rkey(step.number), record)]))
-        (valid.add if step.content else valid.discard)(step.number)
-    at = 0
-    while at < len(frames):
-        cut = cuts[at % len(cuts)]
-        await feed.send(*frames[at : at + cut])
-        at += cut
-    held, kept_out = await state(feed, alice)
-    assert set(held) <= valid
-    assert kept_out == len(valid) - len(held)
-    assert len(held) <= 3
-    if kept_out:
-        assert len(held) == 3 or await refill(feed, alice), "a free place is never forgotten"

@@ -17,7 +17,7 @@ from tests.architecture.sources import ROOT
 
 DEPLOY = ROOT / "deploy"
 COMMANDS = {"indexer": ["python", "-m", "indexer", "run"], "appview": ["python", "-m", "appview", "serve"]}
-SETTINGS = {name for part in PARTS for name in part.variables()} | {"INDEXER_HEALTH_PORT"}
+SETTINGS = {name for part in PARTS for name in part.variables()}
 NAMING_SETTINGS = ("Dockerfile", "compose.yaml", "settings.example", "tls/Caddyfile")
 
 

@@ -12,7 +12,7 @@ from indexer.arrivals import (
     IdentityResolved,
     RequestAnswered,
 )
-from indexer.ledger import RequestKind
+from indexer.ledger import Answer, RequestKind
 from indexer.repo_state import RepoState
 from memory.space import PUBLIC
 from tests.ledgers import (
@@ -102,7 +102,7 @@ def test_tombstone_purges_at_once_and_wants_nothing_more():
     assert (row.visible, row.status, row.purged, row.memory_count) == (False, "deleted", True, 0)
     assert (row.over_quota_count, row.quota_edge) == (0, None)
     assert (ledger.records, ledger.requests, ledger.parked) == ({}, {}, [])
-    assert set(ledger.answered) == {(row.key, kind) for kind in RequestKind}
+    assert set(ledger.answered) == {Answer(row.key, kind, None) for kind in RequestKind}
 
 
 def test_account_that_comes_back_after_a_purge_is_fetched_whole():
@@ -179,7 +179,7 @@ def test_overflow_of_a_stranger_is_only_counted():
 def test_answered_request_is_crossed_out():
     ledger = ledger_of(tracked_row())
     ledger.take([RequestAnswered(place(2), DID, "repo_status")])
-    assert ledger.answered == [((DID, PUBLIC), "repo_status")]
+    assert ledger.answered == [Answer((DID, PUBLIC), "repo_status", None)]
 
 
 def test_ignored_and_broken_frames_are_counted():

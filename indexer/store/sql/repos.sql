@@ -89,8 +89,9 @@ on conflict (repo, space, kind) do update set
 
 -- name: delete_requests
 -- Requests that are answered.
-delete from requests
-where (repo, space, kind) in (select * from unnest(:repos::text[], :spaces::text[], :kinds::text[]));
+delete from requests r
+using unnest(:repos::text[], :spaces::text[], :kinds::text[], :asked_ats::timestamptz[]) as n (repo, space, kind, asked_at)
+where (r.repo, r.space, r.kind) = (n.repo, n.space, n.kind) and (n.asked_at is null or r.requested_at <= n.asked_at);
 
 -- name: open_requests
 -- What waits to be asked about these repos.
@@ -117,3 +118,7 @@ delete from invalid_records where (repo, space) in (select * from unnest(:repos:
 -- name: purge_parked_commits
 -- All parked commits of these repos.
 delete from parked_commits where repo = any(:repos::text[]);
+
+-- name: ping
+-- Whether the database answers.
+select 1;

@@ -48,3 +48,20 @@ select * from unnest(
 ) as n (repo, rev, source, seq, frame, reason, at)
 order by n.repo, n.rev, n.source -- strangers have no row to lock: two writers must not wait in a circle here
 on conflict (repo, rev, source) do nothing;
+
+-- name: parked_frames
+-- The parked commits of a repo in order, up to so many bytes and at least one.
+select rev, source, seq, frame
+from (
+    select rev, source, seq, frame,
+        sum(octet_length(frame)) over (order by rev, seq, source rows unbounded preceding) - octet_length(frame) as before
+    from parked_commits
+    where repo = :repo
+) p
+where before < :bytes_max
+order by rev, seq, source;
+
+-- name: unpark_commits
+-- Parked commits that are judged in the same transaction.
+delete from parked_commits
+where (repo, rev, source) in (select * from unnest(:repos::text[], :revs::text[], :sources::text[]));

@@ -1,0 +1,112 @@
+"""What the daemon does with what its followers bring: judge, write, and wait out an outage of the database."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable
+from datetime import datetime
+from typing import Final
+
+from indexer.arrivals import Arrival, Batch, Source
+from indexer.consumer import Consumer
+from indexer.intake import Intake, WaitingArrival, WaitingFrame, WaitingRelease
+from indexer.metrics import IndexerMetrics
+from indexer.parking import release
+from indexer.patience import patiently
+from indexer.pipeline import Pipeline
+from indexer.quota import QuotaLimits
+from indexer.writer import Outcome, Writer
+from memory.database import Database
+from memory.resolver import IdentityResolver
+
+# The event loop goes back to the sockets after at most this much judging.
+FRAMES_BETWEEN_YIELDS: Final = 20
+
+
+class PatientWriter(Writer):
+    """Writes a batch until it is written: what is behind it cannot be judged before."""
+
+    def __init__(self, database: Database, limits: QuotaLimits, metrics: IndexerMetrics) -> None:
+        super().__init__(database, limits)
+        self._metrics = metrics
+
+    async def apply(self, batch: Batch, now: datetime) -> Outcome:
+        """As the writer's, for as long as it takes."""
+        with self._metrics.batch_seconds.time():
+            return await patiently(lambda: super(PatientWriter, self).apply(batch, now), "batch", self._retried)
+
+    def _retried(self) -> None:
+        self._metrics.write_retries.inc()
+
+
+class Judge:
+    """Makes batches of what waits in the intake, as fast as the writer takes them."""
+
+    def __init__(
+        self,
+        database: Database,
+        intake: Intake,
+        consumer: Consumer,
+        resolver: IdentityResolver,
+        metrics: IndexerMetrics,
+        *,
+        source_of: Callable[[str], Source],
+        batch_events: int,
+    ) -> None:
+        self._database = database
+        self._intake = intake
+        self._consumer = consumer
+        self._resolver = resolver
+        self._metrics = metrics
+        self._source_of = source_of
+        self._batch_events = batch_events
+
+    async def batches(self, pipeline: Pipeline) -> AsyncGenerator[Batch]:
+        """Endless; `pipeline` is who takes them."""
+        while True:
+            load = await self._intake.take(self._batch_events)
+            named = {waiting.repo for waiting in load.waiting if not isinstance(waiting, WaitingArrival)}
+            await patiently(
+                lambda named=named: self._resolver.load(named), "identities", self._metrics.write_retries.inc
+            )
+            batch = Batch()
+            for count, waiting in enumerate(load.waiting, start=1):
+                match waiting:
+                    case WaitingFrame():
+                        arrivals, _ = self._consumer.judge(waiting.source, waiting.frame, waiting.opened)
+                        batch.arrivals += arrivals
+                    case WaitingArrival():
+                        batch.arrivals.append(waiting.arrival)
+                    case WaitingRelease():
+                        if batch:
+                            yield batch
+                        batch = Batch(await self._released(pipeline, waiting.repo))
+                if count % FRAMES_BETWEEN_YIELDS == 0:
+                    await asyncio.sleep(0)
+            batch.positions = load.positions
+            if batch:
+                yield batch
+
+    async def _released(self, pipeline: Pipeline, repo: str) -> list[Arrival]:
+        await pipeline.settled()
+        arrivals, complete = await patiently(
+            lambda: release(self._database, self._consumer, repo, self._source_of),
+            "release",
+            self._metrics.write_retries.inc,
+        )
+        if not complete:
+            await self._intake.put(WaitingRelease(repo))
+        return arrivals
+
+
+def count_outcome(metrics: IndexerMetrics, outcome: Outcome) -> None:
+    """Adds what became of a batch."""
+    by_reason: Counter[tuple[str, str]] = Counter()
+    for (_, reason, effect), times in outcome.tally.items():
+        by_reason[reason, effect] += times
+    for (reason, effect), times in by_reason.items():
+        if effect == "accepted":
+            metrics.commits.inc(times)
+        else:
+            metrics.rejections.labels(reason, effect).inc(times)

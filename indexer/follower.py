@@ -1,0 +1,213 @@
+"""Follows one source for as long as the daemon lives: lease, cursor, socket, back-off.
+
+Nothing is decided here about memories. Frames go to the intake in their order; what the stream says of itself, or fails
+to, is acted on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Final, NoReturn, cast
+from uuid import UUID
+
+from indexer.arrivals import FrameBroken, Place, Source
+from indexer.frames import BrokenFrame, ErrorEvent, InfoEvent, OpenFrame, open_frame, read_event
+from indexer.intake import Intake, WaitingArrival, WaitingFrame
+from indexer.metrics import IndexerMetrics
+from indexer.socket import Liveness, SourceUnavailable, receive, subscribe
+from indexer.store import leases
+from memory.database import Database
+from memory.errors import MemoryAppviewError, Unavailable
+from memory.telemetry import get_logger
+
+GOOD_CONNECTION_S: Final = 30.0  # after which the next failure starts with the first back-off again
+STEPPED_OVER_AT: Final = 3  # broken framing that is met so often is no accident of one connection
+
+
+class SourceStopped(MemoryAppviewError):
+    """The source cannot go on without an operator."""
+
+
+class LeaseLost(MemoryAppviewError):
+    """Another daemon follows the source now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long a follower waits for what."""
+
+    lease_ttl: timedelta = timedelta(seconds=10)
+    lease_renewal_s: float = 3.0
+    back_off_first_s: float = 0.5
+    back_off_max_s: float = 60.0
+    stopped_poll_s: float = 5.0
+    liveness: Liveness = field(default_factory=Liveness)
+
+
+@dataclass(frozen=True, slots=True)
+class Following:
+    """What all followers of a daemon share."""
+
+    database: Database
+    intake: Intake
+    concerned: Callable[[str], bool]  # whose events are read further than their names
+    notice: Callable[[OpenFrame], str]  # hears of a frame that concerns us before the next is read; says whom it names
+    holder: UUID
+    clock: Callable[[], datetime]
+    metrics: IndexerMetrics
+    patience: Patience = field(default_factory=Patience)
+
+
+class Follower:
+    """One source of one daemon."""
+
+    def __init__(self, source: Source, following: Following) -> None:
+        self._source = source
+        self._following = following
+        self._patience = following.patience
+        self._seq: int | None = None  # of the last frame that was taken; null: none, the cursor decides
+        self._log = get_logger(source=source.url)
+
+    async def run(self) -> None:
+        """Follows until cancelled."""
+        failures = 0
+        while True:
+            started = asyncio.get_running_loop().time()
+            try:
+                await self._follow_under_lease()
+            except (SourceStopped, LeaseLost):
+                await asyncio.sleep(self._patience.stopped_poll_s)
+            except Unavailable as failure:
+                lasted = asyncio.get_running_loop().time() - started
+                failures = 1 if lasted > GOOD_CONNECTION_S else failures + 1
+                await self._back_off(failure, failures)
+            finally:
+                self._following.metrics.connected.labels(self._source.url).set(0)
+
+    async def _follow_under_lease(self) -> None:
+        patience, url = self._patience, self._source.url
+        while not await self._renew_lease():
+            self._seq = None  # whoever has it knows better where it stands
+            await asyncio.sleep(patience.lease_renewal_s)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._keep_lease())
+                tasks.create_task(self._follow())
+        except ExceptionGroup as failures:
+            raise_first(failures)
+        finally:
+            async with self._following.database.connection() as conn:
+                await leases.give_up_lease(conn, url, self._following.holder)
+
+    async def _keep_lease(self) -> None:
+        while True:
+            await asyncio.sleep(self._patience.lease_renewal_s)
+            if not await self._renew_lease():
+                raise LeaseLost
+
+    async def _renew_lease(self) -> bool:
+        async with self._following.database.connection() as conn:
+            return await leases.take_lease(conn, self._source.url, self._following.holder, self._patience.lease_ttl)
+
+    async def _follow(self) -> None:
+        async with self._following.database.connection() as conn:
+            state = await leases.source_state(conn, self._source.url)
+        if state.stopped_reason is not None:
+            raise SourceStopped
+        if self._seq is None or (state.cursor is not None and state.cursor > self._seq):
+            self._seq = state.cursor
+        async with subscribe(self._source.url, state.cursor, self._patience.liveness) as connection:
+            self._following.metrics.connected.labels(self._source.url).set(1)
+            self._log.info("source_connected", cursor=state.cursor)
+            frames = self._following.metrics.frames.labels(self._source.url)
+            while True:
+                frame = await receive(connection)
+                frames.inc()
+                await self._take(frame)
+
+    async def _take(self, frame: bytes) -> None:
+        try:
+            opened = open_frame(frame)
+        except BrokenFrame as broken:
+            await self._broken(frame, broken.reason)
+            return
+        seq = opened.seq
+        if seq is None:
+            await self._take_unnumbered(frame, opened)
+            return
+        if self._seq is None:
+            await self._begin(seq)
+        elif seq <= self._seq:
+            return
+        self._seq = seq
+        self._following.metrics.received_seq.labels(self._source.url).set(seq)
+        if opened.concerns(self._following.concerned):
+            repo = self._following.notice(opened)
+            await self._following.intake.put(WaitingFrame(self._source, seq, repo, frame, opened))
+        self._following.intake.pass_over(self._source, seq, opened.body.get("time"))
+
+    async def _begin(self, first_seq: int) -> None:
+        """A first start: the cursor is stored before anything else of the stream."""
+        async with self._following.database.connection() as conn:
+            await leases.begin_source(conn, self._source.url, first_seq - 1, self._following.clock())
+
+    async def _take_unnumbered(self, frame: bytes, opened: OpenFrame) -> None:
+        """What a stream says of itself; and events that lack a seq, which are put aside as they are judged."""
+        try:
+            event = read_event(opened)
+        except BrokenFrame as broken:
+            await self._put_aside(frame, broken.reason)
+            return
+        match event:
+            case ErrorEvent():
+                await self._end(event.error)
+            case InfoEvent(name="OutdatedCursor"):
+                self._log.warning("frames_lost", reason="OutdatedCursor")
+                async with self._following.database.connection() as conn:
+                    await leases.note_gap(conn, self._source.url, self._following.clock())
+            case _:
+                await self._following.intake.put(WaitingFrame(self._source, None, "", frame, opened))
+
+    async def _end(self, error: str) -> None:
+        if error == "FutureCursor":
+            # Its numbering began anew, or the cursor is of another source: to go on from anywhere would be a guess.
+            self._log.error("source_stopped", reason=error, cursor=self._seq)
+            async with self._following.database.connection() as conn:
+                await leases.stop_source(conn, self._source.url, error, self._following.clock())
+            raise SourceStopped
+        raise SourceUnavailable("consumer_too_slow" if error == "ConsumerTooSlow" else "error_frame")
+
+    async def _broken(self, frame: bytes, reason: str) -> None:
+        """Broken framing is quarantined, and read again on a new connection; met a third time, it is stepped over."""
+        async with self._following.database.connection() as conn:
+            met = await leases.times_met(conn, self._source.url, self._seq or 0, frame)
+        await self._put_aside(frame, reason)
+        if met + 1 < STEPPED_OVER_AT:
+            raise SourceUnavailable("broken_frame")
+        self._log.error("frame_stepped_over", reason=reason, seq=self._seq, bytes=len(frame))
+
+    async def _put_aside(self, frame: bytes, reason: str) -> None:
+        place = Place(self._source, self._seq or 0, self._following.clock())
+        await self._following.intake.put(WaitingArrival(FrameBroken(place, frame, reason)))
+
+    async def _back_off(self, failure: Unavailable, failures: int) -> None:
+        reason = failure.reason if isinstance(failure, SourceUnavailable) else "database"
+        wait_s = min(self._patience.back_off_max_s, self._patience.back_off_first_s * 2 ** min(failures - 1, 20))
+        if isinstance(failure, SourceUnavailable) and failure.retry_after_s is not None:
+            wait_s = max(wait_s, failure.retry_after_s)
+        wait_s *= random.uniform(0.75, 1.25)  # noqa: S311  spreads reconnections, hides nothing
+        self._following.metrics.disconnects.labels(self._source.url, reason).inc()
+        self._log.warning("source_unavailable", reason=reason, attempts=failures, seconds=round(wait_s, 1))
+        await asyncio.sleep(wait_s)
+
+
+def raise_first(failures: ExceptionGroup[Exception]) -> NoReturn:
+    """Raises the first of a group by itself; the tasks beside it were only cancelled."""
+    first: Exception = failures.exceptions[0]
+    while isinstance(first, ExceptionGroup):
+        first = cast("ExceptionGroup[Exception]", first).exceptions[0]
+    raise first from None

@@ -1,0 +1,184 @@
+"""The daemon, put together: followers, judge, writer, identities, upkeep and health, in one group of tasks."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from time import monotonic
+from typing import Final
+from uuid import uuid4
+
+from indexer.arrivals import Source, SourceKind
+from indexer.consumer import Consumer
+from indexer.daemon import Judge, PatientWriter, count_outcome
+from indexer.follower import Follower, Following, Patience
+from indexer.health import build_app, open_server
+from indexer.identity_worker import IdentityWorker
+from indexer.intake import Intake
+from indexer.metrics import IndexerMetrics
+from indexer.pipeline import Pipeline
+from indexer.quota import QuotaLimits
+from indexer.store import repos
+from indexer.upkeep import Upkeep
+from memory.database import Database
+from memory.errors import Unavailable
+from memory.handles import AskedHandles, Handles, NetworkHandles
+from memory.identity import Identity
+from memory.outbound import Outbound
+from memory.outbound_addresses import Network
+from memory.outbound_dns import DnsNames
+from memory.outbound_hosts import Hosts
+from memory.resolver import PLC_LIMITS, IdentityResolver
+from memory.telemetry import get_logger
+
+REFRESH_INTERVAL: Final = timedelta(minutes=10)
+REFRESHES_REMEMBERED: Final = 100_000
+HEALTH_PATIENCE_S: Final = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Daemon:
+    """What a daemon is run with."""
+
+    sources: Sequence[Source]
+    plc_url: str
+    handle_resolvers: Sequence[str]  # instead of DNS, in development
+    private_networks: Sequence[Network]  # that may be asked, in development
+    admits: Callable[[str], bool]
+    limits: QuotaLimits
+    batch_events: int
+    version_content: timedelta
+    health: tuple[str, int] | None
+    clock: Callable[[], datetime]
+    patience: Patience = field(default_factory=Patience)
+
+
+class Stopped(Exception):
+    """A signal asked the daemon to stop."""
+
+
+class _LiveIdentities:
+    """What is known of identities without asking; and how often a key may be asked for anew."""
+
+    def __init__(self, resolver: IdentityResolver, clock: Callable[[], datetime]) -> None:
+        self._resolver = resolver
+        self._clock = clock
+        self._refreshed: OrderedDict[str, datetime] = OrderedDict()
+
+    def at(self, did: str, time: datetime) -> Identity | None:  # noqa: ARG002
+        """The cached one; the present is the only time."""
+        return self._resolver.cached(did)
+
+    def announced(self, did: str, time: datetime) -> Identity | None:  # noqa: ARG002
+        """Has to be asked."""
+        return None
+
+    def may_refresh(self, did: str) -> bool:
+        """Once in a while, so that a forger's signatures cost us little; True counts as the once."""
+        now = self._clock()
+        last = self._refreshed.get(did)
+        if last is not None and now - last < REFRESH_INTERVAL:
+            return False
+        self._refreshed[did] = now
+        self._refreshed.move_to_end(did)
+        if len(self._refreshed) > REFRESHES_REMEMBERED:
+            self._refreshed.popitem(last=False)
+        return True
+
+
+async def run(daemon: Daemon, database: Database, metrics: IndexerMetrics) -> None:
+    """Runs until a signal; what is under way then is rolled back, and done again at the next start."""
+    async with database.connection() as conn:
+        tracked = await repos.tracked_repos(conn)
+    hosts = Hosts(named={daemon.plc_url: PLC_LIMITS})
+    names = DnsNames()
+    async with Outbound(names, hosts, allowed=daemon.private_networks) as outbound:
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                handles: Handles = NetworkHandles(names, outbound)
+                if daemon.handle_resolvers:
+                    handles = AskedHandles(outbound, daemon.handle_resolvers)
+                resolver = IdentityResolver(
+                    outbound, handles, database, tasks, plc_url=daemon.plc_url, clock=daemon.clock
+                )
+                await _start(daemon, database, metrics, tasks, resolver, tracked)
+                tasks.create_task(_stop_at_signal())
+        except* Stopped:
+            get_logger().info("daemon_stopped")
+
+
+async def _start(
+    daemon: Daemon,
+    database: Database,
+    metrics: IndexerMetrics,
+    tasks: asyncio.TaskGroup,
+    resolver: IdentityResolver,
+    tracked: set[str],
+) -> None:
+    identities = _LiveIdentities(resolver, daemon.clock)
+    consumer = Consumer(
+        identities=identities,
+        clock=lambda _: daemon.clock(),
+        tracked=tracked,
+        admits=daemon.admits,
+        cursors={},
+        may_refresh=identities.may_refresh,
+    )
+    intake = Intake(monotonic)
+    kinds = {source.url: source for source in daemon.sources}
+    judge = Judge(
+        database,
+        intake,
+        consumer,
+        resolver,
+        metrics,
+        source_of=lambda url: kinds.get(url) or Source(url, SourceKind.RELAY),
+        batch_events=daemon.batch_events,
+    )
+    pipeline = Pipeline(
+        PatientWriter(database, daemon.limits, metrics), daemon.clock, lambda outcome: count_outcome(metrics, outcome)
+    )
+    following = Following(
+        database=database,
+        intake=intake,
+        concerned=consumer.concerned,
+        notice=consumer.notice,
+        holder=uuid4(),
+        clock=daemon.clock,
+        metrics=metrics,
+        patience=daemon.patience,
+    )
+    tasks.create_task(pipeline.run(judge.batches(pipeline)))
+    tasks.create_task(IdentityWorker(database, resolver, intake, metrics, daemon.clock).run())
+    upkeep = Upkeep(database, intake, tracked, metrics, clock=daemon.clock, version_content=daemon.version_content)
+    tasks.create_task(upkeep.run())
+    for source in daemon.sources:
+        tasks.create_task(Follower(source, following).run())
+    if daemon.health is not None:
+        tasks.create_task(_serve_health(daemon.health, database, metrics))
+
+
+async def _serve_health(address: tuple[str, int], database: Database, metrics: IndexerMetrics) -> None:
+    async def ready() -> str | None:
+        try:
+            async with asyncio.timeout(HEALTH_PATIENCE_S), database.connection() as conn:
+                await repos.ping(conn)
+        except (Unavailable, TimeoutError):
+            return "the database does not answer"
+        return None
+
+    async with open_server(*address, build_app(metrics, ready)) as server:
+        await server.serve()
+
+
+async def _stop_at_signal() -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    await stop.wait()
+    raise Stopped

@@ -1,0 +1,47 @@
+"""The daemon's metrics, all of them: names, meanings and labels. `docs/operate.md` lists the same."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+
+
+class IndexerMetrics:
+    """One registry for one process. Labels hold sources, reasons and kinds, never repos."""
+
+    def __init__(self) -> None:
+        registry = self.registry = CollectorRegistry()
+        self.frames = Counter("indexer_frames", "Frames received.", ["source"], registry=registry)
+        self.connected = Gauge("indexer_connected", "Whether a source's socket is open.", ["source"], registry=registry)
+        self.disconnects = Counter(
+            "indexer_disconnects",
+            "Sockets that ended, or could not be opened.",
+            ["source", "reason"],
+            registry=registry,
+        )
+        self.lag_seconds = Gauge(
+            "indexer_lag_seconds", "Age of the last durable frame, as its sender claims.", ["source"], registry=registry
+        )
+        self.received_seq = Gauge(
+            "indexer_received_seq", "Seq of the last frame received.", ["source"], registry=registry
+        )
+        self.durable_seq = Gauge("indexer_durable_seq", "The cursor.", ["source"], registry=registry)
+        self.buffered_bytes = Gauge("indexer_buffered_bytes", "Frames that wait to be judged.", registry=registry)
+        self.buffered_frames = Gauge("indexer_buffered_frames", "Frames that wait to be judged.", registry=registry)
+        self.commits = Counter("indexer_commits_applied", "Commits verified and applied.", registry=registry)
+        self.rejections = Counter(
+            "indexer_rejections", "What was not applied.", ["reason", "effect"], registry=registry
+        )
+        self.batch_seconds = Histogram(
+            "indexer_batch_seconds",
+            "From the first statement of a batch to its commit.",
+            buckets=_SECONDS,
+            registry=registry,
+        )
+        self.write_retries = Counter("indexer_write_retries", "Batches tried again.", registry=registry)
+        self.tracked_repos = Gauge("indexer_tracked_repos", "Repos that are followed.", registry=registry)
+        self.parked_commits = Gauge("indexer_parked_commits", "Commits that wait for a key.", registry=registry)
+        self.quarantined_frames = Gauge("indexer_quarantined_frames", "Bytes that are no frame.", registry=registry)
+        self.open_requests = Gauge("indexer_open_requests", "What waits to be asked.", ["kind"], registry=registry)
+        self.look_ups = Counter("indexer_identity_look_ups", "Identities asked for.", ["outcome"], registry=registry)

@@ -1,0 +1,32 @@
+-- name: expire_quarantine
+-- Bytes that are no frame are kept for a while.
+delete from quarantine where last_met_at < :before;
+
+-- name: expire_parked_commits
+-- Commits whose key never became known.
+delete from parked_commits where parked_at < :before;
+
+-- name: expire_invalid_records
+-- Records that fail the lexicon.
+delete from invalid_records where seen_at < :before;
+
+-- name: erase_version_content
+-- Content of versions that were overwritten long ago; what stays says that there was one.
+update memory_versions set
+    record = null, cid = null, scope = null, content_bytes = 0, content_sha256 = sha256(''::bytea),
+    redacted_at = overwritten_at
+where record is not null and overwritten_at < :before;
+
+-- name: repos_tracked_since
+-- Repos that somebody began to track, by any process.
+select repo, tracked_at from repos where space = '' and tracked_at > :since order by tracked_at;
+
+-- name: gauges
+-- What metrics tell of the tables.
+select
+    (select count(*) from parked_commits) as parked_commits,
+    (select count(*) from quarantine) as quarantined_frames;
+
+-- name: open_requests_by_kind
+-- What waits to be asked.
+select kind, count(*) as requests from requests group by kind;
