@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 LOCK_STAMP := .venv/.locked
 
-.PHONY: help setup demo test check bench soak lock
+.PHONY: help setup demo up test check bench soak lock
 
 help: ## show this
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -28,6 +28,9 @@ $(LOCK_STAMP): requirements.lock
 
 demo: setup ## replay a recorded firehose and serve it at http://127.0.0.1:8600 (or APPVIEW_PORT)
 	@$(BIN)/python -m deploy.demo
+
+up: setup ## follow a public relay (or INDEXER_RELAY_URLS) and serve at http://127.0.0.1:8600
+	@$(BIN)/python -m deploy.local
 
 test: setup ## run the tests
 	$(BIN)/python -m pytest -q

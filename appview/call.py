@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeAlias
@@ -46,3 +46,6 @@ class Call:
 
 Answer: TypeAlias = Callable[[Call], Awaitable[bytes]]
 """Makes the JSON text that answers a call. Raises Refusal, and Unavailable when the database is away."""
+
+Stream: TypeAlias = Callable[[Call], AsyncIterator[bytes]]
+"""Makes all that a call asks for, in pieces of whole lines, each the JSON text of one record. Raises as Answer does."""

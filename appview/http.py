@@ -7,7 +7,7 @@ out of here: not into logs, not into error messages.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Final
@@ -16,7 +16,7 @@ import orjson
 from starlette.types import Receive, Scope, Send
 
 from appview.access import ANYBODY
-from appview.call import Answer, Call, Resources
+from appview.call import Answer, Call, Resources, Stream
 from appview.lexicon import Method
 from appview.metrics import Metrics
 from appview.parameters import Parameters, decode_body, decode_query
@@ -28,6 +28,7 @@ from appview.refusals import (
     RequestTooLarge,
     UrlTooLong,
 )
+from appview.representation import Headers, Reply, represent
 from memory.errors import Unavailable
 from memory.telemetry import get_logger
 
@@ -43,7 +44,7 @@ _UNKNOWN: Final = "unknown"  # one label for all methods that do not exist
 
 _CORS: Final = (
     (b"access-control-allow-origin", b"*"),
-    (b"access-control-expose-headers", b"RateLimit-Limit, RateLimit-Remaining, RateLimit-Reset, Retry-After"),
+    (b"access-control-expose-headers", b"ETag, RateLimit-Limit, RateLimit-Remaining, RateLimit-Reset, Retry-After"),
 )
 _PREFLIGHT: Final = (
     (b"access-control-allow-methods", b"GET, HEAD, POST, OPTIONS"),
@@ -54,29 +55,29 @@ _JSON: Final = (
     (b"content-type", b"application/json; charset=utf-8"),
     (b"x-content-type-options", b"nosniff"),
 )
-
-Headers = tuple[tuple[bytes, bytes], ...]
+_LINES: Final = (
+    (b"content-type", b"application/x-ndjson"),
+    (b"x-content-type-options", b"nosniff"),
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A method of a lexicon and what answers it; some take their parameters as a POSTed JSON object too."""
+    """A method of a lexicon and what answers it.
+
+    `takes_post`: its parameters may also come as one JSON object in a body. `stream`: with `Accept: application/x-ndjson`
+    it gives all records, one a line, instead of a page.
+    """
 
     method: Method
     answer: Answer
     takes_post: bool = False
+    stream: Stream | None = None
 
     @property
     def allowed(self) -> str:
         """The HTTP methods that it answers, as in an `Allow` header."""
         return "GET, HEAD, POST" if self.takes_post else "GET, HEAD"
-
-
-@dataclass(frozen=True, slots=True)
-class _Reply:
-    status: int
-    body: bytes
-    headers: Headers = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +92,7 @@ class Xrpc:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one HTTP request."""
         if scope["method"] == "OPTIONS":
-            await _send(send, _Reply(204, b"", _PREFLIGHT))
+            await _send(send, Reply(204, b"", _PREFLIGHT))
             return
         started = perf_counter()
         name: str = scope["path"].removeprefix(PREFIX)
@@ -99,12 +100,17 @@ class Xrpc:
         reply = await self._reply(name, label, scope, receive)
         self.metrics.answers.labels(label, reply.status).inc()
         self.metrics.seconds.labels(label).observe(perf_counter() - started)
+        if reply.following is not None:
+            await self._send_following(send, reply, reply.following, label)
+            return
+        if scope["method"] != "POST":
+            reply = await represent(reply, scope["headers"])
         await _send(send, reply)
 
-    async def _reply(self, name: str, label: str, scope: Scope, receive: Receive) -> _Reply:
+    async def _reply(self, name: str, label: str, scope: Scope, receive: Receive) -> Reply:
         try:
             async with asyncio.timeout(ANSWER_TIMEOUT_S):
-                return _Reply(200, await self._answer(name, scope, receive), _JSON)
+                return await self._answer(name, scope, receive)
         except MethodNotAllowed as refusal:
             return _refuse(refusal, ((b"allow", refusal.allowed.encode()),))
         except Refusal as refusal:
@@ -112,26 +118,47 @@ class Xrpc:
         except (Unavailable, TimeoutError):
             get_logger().warning("answer_unavailable", path=label)
             retry_after = (b"retry-after", str(RETRY_AFTER_S).encode())
-            return _error(
-                503, "NotEnoughResources", "The index cannot answer at the moment; try again.", (retry_after,)
-            )
+            sentence = "The index cannot answer at the moment; try again."
+            return _error(503, "NotEnoughResources", sentence, (retry_after,))
         except Exception as failure:  # noqa: BLE001  the edge: one failed answer must not take others along
-            self.metrics.failures.labels(label).inc()
-            get_logger().error("answer_failed", path=label, exc_info=failure)
+            self._count_failure(label, failure)
             return _error(500, "InternalServerError", "Something went wrong here.")
 
-    async def _answer(self, name: str, scope: Scope, receive: Receive) -> bytes:
+    async def _answer(self, name: str, scope: Scope, receive: Receive) -> Reply:
         if len(scope.get("raw_path") or b"") + len(scope["query_string"]) > MAX_URL_BYTES:
             raise UrlTooLong(f"A URL may have {MAX_URL_BYTES:,} bytes; searchRecords also takes POST.")
         if name == HEALTH:
             if scope["method"] not in ("GET", "HEAD"):
                 raise MethodNotAllowed("GET, HEAD")
-            return orjson.dumps({"version": self.version})
+            return Reply(200, orjson.dumps({"version": self.version}), _JSON)
         route = self.routes.get(name)
         if route is None:
             raise MethodNotImplemented
-        parameters = await _read_parameters(route, scope, receive)
-        return await route.answer(Call(name, ANYBODY, parameters, self.resources))
+        call = Call(name, ANYBODY, await _read_parameters(route, scope, receive), self.resources)
+        if route.stream is not None and scope["method"] == "GET" and _wants_lines(scope):
+            lines = route.stream(call)
+            return Reply(200, await anext(lines, b""), _LINES, lines)
+        return Reply(200, await route.answer(call), _JSON)
+
+    async def _send_following(self, send: Send, reply: Reply, following: AsyncIterator[bytes], label: str) -> None:
+        """Send an answer in pieces. If one cannot be made, the answer stays unfinished, which its reader notices."""
+        await send({"type": "http.response.start", "status": reply.status, "headers": [*_CORS, *reply.headers]})
+        await send({"type": "http.response.body", "body": reply.body, "more_body": True})
+        try:
+            while True:
+                async with asyncio.timeout(ANSWER_TIMEOUT_S):
+                    piece = await anext(following, None)
+                if piece is None:
+                    break
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
+        except Exception as failure:  # noqa: BLE001  the edge, as above
+            self._count_failure(label, failure)
+            return
+        await send({"type": "http.response.body", "body": b""})
+
+    def _count_failure(self, label: str, failure: Exception) -> None:
+        self.metrics.failures.labels(label).inc()
+        get_logger().error("answer_failed", path=label, exc_info=failure)
 
 
 async def _read_parameters(route: Route, scope: Scope, receive: Receive) -> Parameters:
@@ -149,11 +176,16 @@ async def _read_parameters(route: Route, scope: Scope, receive: Receive) -> Para
 
 
 def _is_json(scope: Scope) -> bool:
-    for name, value in scope["headers"]:
-        if name == b"content-type":
-            media_type: bytes = value.partition(b";")[0]
-            return media_type.strip().lower() == b"application/json"
-    return False
+    return _header(scope, b"content-type").partition(b";")[0].strip().lower() == b"application/json"
+
+
+def _wants_lines(scope: Scope) -> bool:
+    accepted = _header(scope, b"accept").lower().split(b",")
+    return any(media_range.partition(b";")[0].strip() == b"application/x-ndjson" for media_range in accepted)
+
+
+def _header(scope: Scope, name: bytes) -> bytes:
+    return next((value for header, value in scope["headers"] if header == name), b"")
 
 
 async def _read_body(receive: Receive) -> bytes:
@@ -169,17 +201,17 @@ async def _read_body(receive: Receive) -> bytes:
             return bytes(body)
 
 
-def _refuse(refusal: Refusal, headers: Headers = ()) -> _Reply:
+def _refuse(refusal: Refusal, headers: Headers = ()) -> Reply:
     return _error(refusal.status, refusal.error, refusal.message, headers)
 
 
-def _error(status: int, error: str, message: str, headers: Headers = ()) -> _Reply:
-    return _Reply(status, orjson.dumps({"error": error, "message": message}), _JSON + headers)
+def _error(status: int, error: str, message: str, headers: Headers = ()) -> Reply:
+    return Reply(status, orjson.dumps({"error": error, "message": message}), _JSON + headers)
 
 
-async def _send(send: Send, reply: _Reply) -> None:
+async def _send(send: Send, reply: Reply) -> None:
     headers = [*_CORS, *reply.headers]
-    if reply.status != 204:  # which has no body to have a length
+    if reply.status not in (204, 304):  # which have no body to have a length
         headers.append((b"content-length", str(len(reply.body)).encode()))
     await send({"type": "http.response.start", "status": reply.status, "headers": headers})
     await send({"type": "http.response.body", "body": reply.body})

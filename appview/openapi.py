@@ -11,7 +11,6 @@ from appview.lexicon import (
     BooleanType,
     Catalogue,
     IntegerType,
-    Method,
     ObjectType,
     RefType,
     StringType,
@@ -57,19 +56,21 @@ def openapi_document(catalogue: Catalogue, routes: Iterable[Route], *, version: 
 
 def _path_item(route: Route) -> Document:
     item: Document = {
-        "get": _operation(route.method, route.method.nsid) | {"parameters": _parameters(route.method.parameters)}
+        "get": _operation(route, route.method.nsid) | {"parameters": _parameters(route.method.parameters)}
     }
     if route.takes_post:
         body = {"required": True, "content": {"application/json": {"schema": _schema(route.method.parameters)}}}
-        item["post"] = _operation(route.method, f"{route.method.nsid}.post") | {"requestBody": body}
+        item["post"] = _operation(route, f"{route.method.nsid}.post") | {"requestBody": body}
     return item
 
 
-def _operation(method: Method, operation_id: str) -> Document:
+def _operation(route: Route, operation_id: str) -> Document:
+    method = route.method
     errors = "".join(f"\n- `{error.name}`: {error.description}" for error in method.errors)
     invalid = f"The request is refused:\n- `InvalidRequest`: A parameter is missing, unknown or malformed.{errors}"
+    lines: Document = {"application/x-ndjson": {"schema": {"type": "string"}}} if route.stream is not None else {}
     responses: Document = {
-        "200": _json_response("The answer.", _schema(method.output)),
+        "200": _json_response("The answer.", _schema(method.output), lines),
         "400": _error_response(invalid),
     }
     for status, (name, description) in GENERAL_ERRORS.items():
@@ -152,8 +153,8 @@ def _health() -> Document:
     }
 
 
-def _json_response(description: str, schema: Document) -> Document:
-    return {"description": description, "content": {"application/json": {"schema": schema}}}
+def _json_response(description: str, schema: Document, more: Document | None = None) -> Document:
+    return {"description": description, "content": {"application/json": {"schema": schema}} | (more or {})}
 
 
 def _error_response(description: str) -> Document:

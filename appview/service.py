@@ -14,13 +14,13 @@ from typing import Final
 import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from appview.call import Answer, Resources
+from appview.call import Answer, Resources, Stream
 from appview.http import PREFIX, Route, Xrpc
 from appview.lexicon import Catalogue, load_catalogue
 from appview.metrics import Metrics
 from appview.page_cursor import PageCursors
 from appview.routes.history import get_history
-from appview.routes.records import get_record, list_records
+from appview.routes.records import get_record, list_records, stream_records
 from appview.routes.search import search_records
 from appview.routes.stats import get_stats
 from appview.store.service import load_page_cursor_key
@@ -44,6 +44,7 @@ _ANSWERS: Final[dict[str, Answer]] = {
     "getStats": get_stats,
 }
 _TAKE_POST: Final = frozenset({"searchRecords"})
+_STREAMS: Final[dict[str, Stream]] = {"listRecords": stream_records}
 
 
 def utc_now() -> datetime:
@@ -138,6 +139,6 @@ def build_app(resources: Resources, *, url: str | None) -> ASGIApp:
 def routes_of(catalogue: Catalogue) -> list[Route]:
     """What answers each method of the lexicons, in the order in which documents tell of them."""
     return [
-        Route(catalogue.methods[_NAMESPACE + name], answer, takes_post=name in _TAKE_POST)
+        Route(catalogue.methods[_NAMESPACE + name], answer, takes_post=name in _TAKE_POST, stream=_STREAMS.get(name))
         for name, answer in _ANSWERS.items()
     ]

@@ -268,16 +268,20 @@ class Ledger:
         identity, at = arrival.identity, arrival.place.seen_at
         known = self.identities.get(identity.did)
         if known is not None and known.resolved_at >= identity.resolved_at:
-            return
-        self.identities[identity.did] = identity
-        self.changed_identities.add(identity.did)
+            identity = known
+        else:
+            self.identities[identity.did] = identity
+            self.changed_identities.add(identity.did)
         row = self.rows.get((identity.did, PUBLIC))
         if row is None:
             return
         self._show(row.key, at)
+        # Compared with what was acted upon: whoever resolves an identity may have stored it before.
+        moved = row.identified(identity.host, identity.signing_key)
         if identity.tombstoned:
-            self.purge(row, at)
-        elif known is not None and (known.host, known.signing_key) != (identity.host, identity.signing_key):
+            if not row.purged:
+                self.purge(row, at)
+        elif moved:
             self._request(row.key, RequestKind.LATEST_COMMIT, "identity_changed", at)
 
     def _show(self, key: RepoKey, at: datetime) -> None:

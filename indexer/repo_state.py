@@ -46,6 +46,8 @@ class RepoRow:
     edge_count: int
     over_quota_count: int  # memories that the quota keeps out
     quota_edge: str | None  # from this rkey on they are kept out, every one before it is held; null: none is
+    host: str | None  # of the DID document that was last acted upon
+    signing_key: str | None
     tracked_at: datetime
     changed_at: datetime
     changed: bool = False
@@ -78,6 +80,15 @@ class RepoRow:
         if (self.visible, self.status) != (visible, status):
             self.visible, self.status = visible, status
             self._touch(at)
+
+    def identified(self, host: str | None, signing_key: str | None) -> bool:
+        """Notes who the author is now; says whether host or key changed from known ones."""
+        before, now = (self.host, self.signing_key), (host, signing_key)
+        if before == now:
+            return False
+        self.host, self.signing_key = now
+        self.changed = True
+        return before != (None, None)
 
     def emptied(self, at: datetime) -> None:
         """After a purge: only the rev gate stays, the contents are unknown until a fetch."""

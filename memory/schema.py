@@ -18,6 +18,7 @@ from memory.queries import Connection, StatementFailed, load_queries
 MIGRATIONS: Final = Path(__file__).parents[1] / "migrations" / "sql"
 SCHEMA_DUMP: Final = MIGRATIONS.with_name("schema.sql")
 _UNDEFINED_TABLE: Final = "42P01"
+_CREATED_MEANWHILE: Final = "pg_database_datname_index"
 _NOISE: Final = re.compile(r"--|SET |SELECT pg_catalog\.set_config|\\")  # of a dump: what describes no object
 _QUERIES: Final = load_queries(Path(__file__).parent / "store" / "sql" / "schema.sql")
 
@@ -41,6 +42,9 @@ async def pending_migrations(conn: Connection) -> list[Path]:
 def apply_migrations(url: str) -> None:
     """Creates the database if it is missing and brings it up to date; several at a time wait for each other."""
     done = run_dbmate(url, "--migration-lock", "--no-dump-schema", "up", capture=True)
+    if done.returncode != 0 and _CREATED_MEANWHILE in done.stderr:
+        # dbmate's lock is in the database; two that found none both create it, and one is told that it exists.
+        done = run_dbmate(url, "--migration-lock", "--no-dump-schema", "up", capture=True)
     if done.returncode != 0:
         reason = done.stderr.strip().rpartition("\n")[2]
         raise Misconfigured(f"The migrations cannot be applied: {reason}", setting="DATABASE_URL")

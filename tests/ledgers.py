@@ -50,6 +50,8 @@ def tracked_row(**changes: Any) -> RepoRow:
         edge_count=0,
         over_quota_count=0,
         quota_edge=None,
+        host=None,
+        signing_key=None,
         tracked_at=AT,
         changed_at=AT,
     )

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from datetime import datetime
+from typing import Final
 
 import orjson
 
@@ -14,6 +17,8 @@ from appview.routes.pages import fill_page, read_filters, readable_spaces
 from appview.store.lists import Order, Place, list_places, start_of
 from appview.store.views import load_memories
 from appview.views import datetime_text, record_view
+
+_STREAMED_PAGE_RECORDS: Final = 100
 
 
 async def get_record(call: Call) -> bytes:
@@ -40,25 +45,48 @@ def asked_key(call: Call, name: str) -> Key:
 
 async def list_records(call: Call) -> bytes:
     """Answer `listRecords`."""
+    page = await _list_page(call, _read_place(call), call.parameters.integer("limit"))
+    answer: dict[str, object] = {"records": [orjson.Fragment(view) for view in page.views]}
+    if page.goes_on_after is not None:
+        answer["cursor"] = _seal_place(call, page.goes_on_after)
+    as_of = call.parameters.instant("asOf")
+    if as_of is not None:
+        answer["asOf"] = datetime_text(as_of)
+    return orjson.dumps(answer)
+
+
+async def stream_records(call: Call) -> AsyncIterator[bytes]:
+    """Yield all that `listRecords` lists, from the cursor on, `limit` aside; holds no connection in between."""
+    after = _read_place(call)
+    while True:
+        page = await _list_page(call, after, _STREAMED_PAGE_RECORDS)
+        yield b"".join(view + b"\n" for view in page.views)
+        if page.goes_on_after is None:
+            return
+        after = page.goes_on_after
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class _ListPage:
+    """Views of some records, and the place to go on behind; None at the end of the list."""
+
+    views: list[bytes]
+    goes_on_after: Place | None
+
+
+async def _list_page(call: Call, after: Place | None, limit: int) -> _ListPage:
     spaces = readable_spaces(call)
     order = Order(call.parameters.text("order"))
-    limit = call.parameters.integer("limit")
     async with call.resources.database.connection() as conn:
         filters = await read_filters(conn, call.parameters)
-        after = _read_place(call) or start_of(order, filters.as_of)
+        after = after or start_of(order, filters.as_of)
         # One more than is shown, to know whether the list goes on.
         places = await list_places(conn, order, filters, after=after, limit=limit + 1, spaces=spaces)
         keys = [place.key for place in places[:limit]]
         memories = await load_memories(conn, keys, as_of=filters.as_of, spaces=spaces)
-    page, reached = fill_page(
-        None if memory is None else record_view(memory, as_of=filters.as_of) for memory in memories
-    )
-    answer: dict[str, object] = {"records": [orjson.Fragment(view) for view in page]}
-    if len(places) > reached:
-        answer["cursor"] = _seal_place(call, places[reached - 1])
-    if filters.as_of is not None:
-        answer["asOf"] = datetime_text(filters.as_of)
-    return orjson.dumps(answer)
+    views = (None if memory is None else record_view(memory, as_of=filters.as_of) for memory in memories)
+    page, reached = fill_page(views)
+    return _ListPage(page, places[reached - 1] if len(places) > reached else None)
 
 
 def _seal_place(call: Call, place: Place) -> str:

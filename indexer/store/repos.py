@@ -53,6 +53,8 @@ async def update_repos(conn: Connection, rows: Sequence[RepoRow]) -> None:
         edge_counts=[row.edge_count for row in rows],
         over_quota_counts=[row.over_quota_count for row in rows],
         quota_edges=[row.quota_edge for row in rows],
+        hosts=[row.host for row in rows],
+        signing_keys=[row.signing_key for row in rows],
         changed_ats=[row.changed_at for row in rows],
     )
 

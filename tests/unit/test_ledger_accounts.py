@@ -13,7 +13,8 @@ from indexer.arrivals import (
     RequestAnswered,
 )
 from indexer.ledger import Answer, RequestKind
-from indexer.repo_state import RepoState
+from indexer.repo_state import RepoRow, RepoState
+from memory.identity import Identity
 from memory.space import PUBLIC
 from tests.ledgers import (
     DID,
@@ -120,22 +121,42 @@ def test_account_that_is_only_shown_again_is_not_fetched():
     assert (row.visible, row.state, ledger.requests) == (True, RepoState.ACTIVE, {})
 
 
+def acted_upon(known: Identity) -> RepoRow:
+    """A repo whose author was last seen as `known`."""
+    return tracked_row(host=known.host, signing_key=known.signing_key)
+
+
+def test_identity_that_somebody_else_stored_is_acted_upon():
+    ledger = ledger_of(acted_upon(identity(0)), identity(6, host="https://new.test"))
+    ledger.take([IdentityResolved(place(7), identity(6, host="https://new.test"))])
+    assert asked(ledger) == {"latest_commit": "identity_changed"}
+    assert ledger.changed_identities == set()
+
+
+def test_first_identity_of_a_repo_asks_nothing():
+    row = tracked_row()
+    ledger = ledger_of(row)
+    ledger.take([IdentityResolved(place(6), identity(6))])
+    assert (row.host, row.signing_key) == (identity(6).host, identity(6).signing_key)
+    assert ledger.requests == {}
+
+
 @pytest.mark.parametrize("changes", [{"host": "https://new.test"}, {"signing_key": "did:key:z2"}])
 def test_identity_with_another_key_or_host_asks_for_the_latest_commit(changes: dict[str, Any]):
-    ledger = ledger_of(tracked_row(), identity(0))
+    ledger = ledger_of(acted_upon(identity(0)), identity(0))
     ledger.take([IdentityResolved(place(6), identity(6, **changes))])
     assert asked(ledger) == {"latest_commit": "identity_changed"}
 
 
 def test_identity_with_another_handle_asks_nothing():
-    ledger = ledger_of(tracked_row(), identity(0))
+    ledger = ledger_of(acted_upon(identity(0)), identity(0))
     ledger.take([IdentityResolved(place(6), identity(6, handle="renamed.test"))])
     assert (ledger.requests, ledger.changed_identities) == ({}, {DID})
 
 
 @pytest.mark.parametrize("number", [0, 5])
 def test_older_document_never_replaces_a_newer(number: int):
-    ledger = ledger_of(tracked_row(), identity(5))
+    ledger = ledger_of(acted_upon(identity(5)), identity(5))
     ledger.take([IdentityResolved(place(6), identity(number, host="https://new.test", tombstoned=True))])
     assert (ledger.requests, ledger.changed_identities, ledger.purged) == ({}, set(), set())
 

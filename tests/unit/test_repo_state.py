@@ -29,6 +29,8 @@ def row() -> RepoRow:
         edge_count=3,
         over_quota_count=4,
         quota_edge="3kaaaaaaaab2a",
+        host=None,
+        signing_key=None,
         tracked_at=AT,
         changed_at=AT,
     )

@@ -9,7 +9,8 @@ on conflict (repo, space) do nothing;
 -- name: lock_repos
 -- The rows that a batch is judged against, locked until it commits.
 select repo, space, state, reason, rev, commit_cid, data_cid, visible, status,
-    memory_count, memory_bytes, edge_count, over_quota_count, quota_edge, tracked_at, changed_at
+    memory_count, memory_bytes, edge_count, over_quota_count, quota_edge, host, signing_key,
+    tracked_at, changed_at
 from repos
 where (repo, space) in (select * from unnest(:repos::text[], :spaces::text[]))
 order by repo, space
@@ -21,14 +22,16 @@ update repos r set
     state = n.state, reason = n.reason, rev = n.rev, commit_cid = n.commit_cid, data_cid = n.data_cid,
     visible = n.visible, status = n.status, memory_count = n.memory_count, memory_bytes = n.memory_bytes,
     edge_count = n.edge_count, over_quota_count = n.over_quota_count, quota_edge = n.quota_edge,
+    host = n.host, signing_key = n.signing_key,
     changed_at = n.changed_at
 from unnest(
     :repos::text[], :spaces::text[], :states::text[], :reasons::text[], :revs::text[], :commit_cids::text[],
     :data_cids::text[], :visibles::boolean[], :statuses::text[], :memory_counts::integer[], :memory_bytes::bigint[],
-    :edge_counts::integer[], :over_quota_counts::integer[], :quota_edges::text[], :changed_ats::timestamptz[]
+    :edge_counts::integer[], :over_quota_counts::integer[], :quota_edges::text[], :hosts::text[], :signing_keys::text[],
+    :changed_ats::timestamptz[]
 ) as n (
     repo, space, state, reason, rev, commit_cid, data_cid, visible, status, memory_count, memory_bytes, edge_count,
-    over_quota_count, quota_edge, changed_at
+    over_quota_count, quota_edge, host, signing_key, changed_at
 )
 where (r.repo, r.space) = (n.repo, n.space);
 
