@@ -65,8 +65,8 @@ _LINES: Final = (
 class Route:
     """A method of a lexicon and what answers it.
 
-    `takes_post`: its parameters may also come as one JSON object in a body. `stream`: with `Accept: application/x-ndjson`
-    it gives all records, one a line, instead of a page.
+    `takes_post`: its parameters may also come as one JSON object in a body. `stream`: who accepts
+    `application/x-ndjson` gets all records, one a line, instead of a page.
     """
 
     method: Method
@@ -101,7 +101,7 @@ class Xrpc:
         self.metrics.answers.labels(label, reply.status).inc()
         self.metrics.seconds.labels(label).observe(perf_counter() - started)
         if reply.following is not None:
-            await self._send_following(send, reply, reply.following, label)
+            await self._send_pieces(receive, send, reply, reply.following, label)
             return
         if scope["method"] != "POST":
             reply = await represent(reply, scope["headers"])
@@ -140,21 +140,31 @@ class Xrpc:
             return Reply(200, await anext(lines, b""), _LINES, lines)
         return Reply(200, await route.answer(call), _JSON)
 
-    async def _send_following(self, send: Send, reply: Reply, following: AsyncIterator[bytes], label: str) -> None:
-        """Send an answer in pieces. If one cannot be made, the answer stays unfinished, which its reader notices."""
+    async def _send_pieces(
+        self, receive: Receive, send: Send, reply: Reply, following: AsyncIterator[bytes], label: str
+    ) -> None:
+        """Send an answer in pieces, until the client is gone."""
         await send({"type": "http.response.start", "status": reply.status, "headers": [*_CORS, *reply.headers]})
         await send({"type": "http.response.body", "body": reply.body, "more_body": True})
-        try:
-            while True:
-                async with asyncio.timeout(ANSWER_TIMEOUT_S):
-                    piece = await anext(following, None)
+        async with asyncio.TaskGroup() as group:
+            gone = group.create_task(_wait_for_disconnect(receive))
+            while not gone.done():
+                piece = await self._next_piece(following, label)
                 if piece is None:
+                    break  # unfinished: the server closes the connection, by which the client notices
+                await send({"type": "http.response.body", "body": piece, "more_body": bool(piece)})
+                if not piece:
                     break
-                await send({"type": "http.response.body", "body": piece, "more_body": True})
+            gone.cancel()
+
+    async def _next_piece(self, following: AsyncIterator[bytes], label: str) -> bytes | None:
+        """The next piece, empty at the end; None if it cannot be made."""
+        try:
+            async with asyncio.timeout(ANSWER_TIMEOUT_S):
+                return await anext(following, b"")
         except Exception as failure:  # noqa: BLE001  the edge, as above
             self._count_failure(label, failure)
-            return
-        await send({"type": "http.response.body", "body": b""})
+            return None
 
     def _count_failure(self, label: str, failure: Exception) -> None:
         self.metrics.failures.labels(label).inc()
@@ -199,6 +209,11 @@ async def _read_body(receive: Receive) -> bytes:
             raise RequestTooLarge(f"A body may have {MAX_BODY_BYTES:,} bytes.")
         if not message.get("more_body", False):
             return bytes(body)
+
+
+async def _wait_for_disconnect(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
 
 
 def _refuse(refusal: Refusal, headers: Headers = ()) -> Reply:

@@ -9,17 +9,21 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 
 from indexer import record, service
-from indexer.arrivals import Source, SourceKind
+from indexer.arrivals import Place, RestoreOrdered, Source, SourceKind, TakedownOrdered
 from indexer.frames import MAX_SEQ
 from indexer.status_text import render
+from memory.at_uri import parse_record_uri
 from memory.errors import MemoryAppviewError, Misconfigured
-from memory.identifiers import normalise_source
+from memory.identifiers import COLLECTION, is_did, normalise_source
 from memory.settings import load
 from memory.telemetry import set_up_logging
+
+# Orders come from no stream.
+OPERATOR = Source("operator:", SourceKind.RELAY)
 
 _RUN_HELP = """\
 Follows the relays of INDEXER_RELAY_URLS and the PDSes of INDEXER_PDS_URLS: verifies every commit, and keeps the index
@@ -114,6 +118,14 @@ def _parser() -> argparse.ArgumentParser:
     setting.add_argument("seq", type=int, metavar="SEQ", help="0: from the oldest frame that it keeps")
     setting.set_defaults(command=_set_cursor)
 
+    for name, order, words in (
+        ("takedown", TakedownOrdered, "erase a repo or a record here, and keep it away whatever arrives"),
+        ("restore", RestoreOrdered, "lift a takedown, and ask for the repo to be fetched"),
+    ):
+        ordering = commands.add_parser(name, help=words, description=f"{words[0].upper()}{words[1:]}.")
+        ordering.add_argument("subject", metavar="DID|URI", help="a DID, or the at-uri of a memory")
+        ordering.set_defaults(command=_order, order=order)
+
     doctor = commands.add_parser(
         "doctor",
         help="say what does not work here, and how to mend it",
@@ -144,6 +156,19 @@ async def _set_cursor(options: argparse.Namespace) -> int:
     except ValueError as error:
         raise Misconfigured(f"{options.source}: {error}") from error
     await service.set_cursor(load(os.environ), source, options.seq)
+    return 0
+
+
+async def _order(options: argparse.Namespace) -> int:
+    uri = parse_record_uri(options.subject)
+    if is_did(options.subject):
+        repo, rkey = options.subject, None
+    elif uri is not None and uri.space is None and uri.collection == COLLECTION:
+        repo, rkey = uri.did, uri.rkey
+    else:
+        raise Misconfigured("A DID is needed, or the at-uri of a public memory: at://did:…/" + COLLECTION + "/…")
+    place = Place(OPERATOR, 0, datetime.now(UTC))
+    await service.order(load(os.environ), [options.order(place, repo, rkey)])
     return 0
 
 

@@ -125,6 +125,24 @@ class RepoCutOff:
 
 
 @dataclass(frozen=True, slots=True)
+class TakedownOrdered:
+    """An operator's word: a repo, or one record of it, is erased here and stays away, whatever arrives."""
+
+    place: Place
+    repo: str
+    rkey: str | None  # null: the whole repo
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreOrdered:
+    """An operator's word: a takedown is lifted, and the repo fetched."""
+
+    place: Place
+    repo: str
+    rkey: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class RequestAnswered:
     """Something that had to be asked of a host was answered, and nothing spoke against what is held."""
 
@@ -161,6 +179,8 @@ Arrival = (
     | IdentityAnnounced
     | CommitUnparked
     | RepoCutOff
+    | TakedownOrdered
+    | RestoreOrdered
     | RequestAnswered
     | FrameIgnored
     | FrameBroken

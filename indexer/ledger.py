@@ -27,7 +27,9 @@ from indexer.arrivals import (
     Place,
     RepoCutOff,
     RequestAnswered,
+    RestoreOrdered,
     SyncArrived,
+    TakedownOrdered,
 )
 from indexer.record_state import NOTHING_HELD, HeldRecord, RecordState
 from indexer.repo_state import RepoKey, RepoRow, RepoState, SourceStatus, visibility
@@ -38,6 +40,7 @@ from memory.identity import Identity
 from memory.space import PUBLIC
 
 RecordKey = tuple[str, str, str]  # (repo, space, rkey)
+Subject = tuple[str, str, str | None]  # (repo, space, rkey) of what an operator took down; null: the whole repo
 
 
 class RequestKind(StrEnum):
@@ -104,6 +107,8 @@ class Ledger:
     changed_statuses: dict[tuple[str, str], SourceStatus] = field(default_factory=dict[tuple[str, str], SourceStatus])
     changed_identities: set[str] = field(default_factory=set[str])
     parked: list[CommitParked] = field(default_factory=list[CommitParked])
+    denied: set[Subject] = field(default_factory=set[Subject])  # among what the arrivals are about
+    denials: dict[Subject, bool] = field(default_factory=dict[Subject, bool])  # from now on; False: no longer
     unparked: list[CommitUnparked] = field(default_factory=list[CommitUnparked])
     broken: list[FrameBroken] = field(default_factory=list[FrameBroken])
     tally: Counter[tuple[str, str, Effect]] = field(default_factory=Counter[tuple[str, str, Effect]])
@@ -133,6 +138,10 @@ class Ledger:
                 self.unparked.append(arrival)
             case RepoCutOff():
                 self._cut_off(arrival)
+            case TakedownOrdered():
+                self._take_down(arrival)
+            case RestoreOrdered():
+                self._restore(arrival)
             case RequestAnswered():
                 self.answered.append(Answer((arrival.repo, PUBLIC), arrival.kind, arrival.asked_at))
             case FrameIgnored():
@@ -149,8 +158,8 @@ class Ledger:
         commit, place = arrival.commit, arrival.place
         key = (commit.repo, PUBLIC)
         row = self.rows.get(key)
-        if row is None:
-            self._count(place, "untracked", Effect.IGNORED)
+        if row is None or (*key, None) in self.denied:
+            self._count(place, "untracked" if row is None else "denied", Effect.IGNORED)
             return
         if row.rev is None:
             self._request(key, RequestKind.REPO_STATUS, "first_sight", place.seen_at)
@@ -185,7 +194,7 @@ class Ledger:
             state = self._record((row.repo, row.space, op.rkey))
             if edge is not None and op.rkey >= edge and not op.created and not state.present:
                 self.freed[row.key] += 1
-            if op.entry is None:
+            if op.entry is None or (row.repo, row.space, op.rkey) in self.denied:
                 state.delete(at)
             else:
                 state.put(op.entry, commit.rev, at)
@@ -205,7 +214,7 @@ class Ledger:
 
     def _sync(self, arrival: SyncArrived) -> None:
         row = self.rows.get((arrival.repo, PUBLIC))
-        if row is None:
+        if row is None or (arrival.repo, PUBLIC, None) in self.denied:
             return
         at = arrival.place.seen_at
         if row.rev is not None and (arrival.commit_cid == row.commit_cid or arrival.rev <= row.rev):
@@ -306,6 +315,31 @@ class Ledger:
         # Nothing of it is wanted any more.
         self.requests = {key: request for key, request in self.requests.items() if key[0] != row.key}
         self.answered += [Answer(row.key, kind, None) for kind in RequestKind]
+
+    # An operator's word
+
+    def _take_down(self, order: TakedownOrdered) -> None:
+        row, at = self.rows[order.repo, PUBLIC], order.place.seen_at
+        subject = (order.repo, PUBLIC, order.rkey)
+        self.denied.add(subject)
+        self.denials[subject] = True
+        if order.rkey is None:
+            self.purge(row, at)
+            row.enter(RepoState.PENDING, "denied", at)
+        else:
+            self._record((order.repo, PUBLIC, order.rkey)).delete(at)
+
+    def _restore(self, order: RestoreOrdered) -> None:
+        subject = (order.repo, PUBLIC, order.rkey)
+        self.denied.discard(subject)
+        self.denials[subject] = False
+        row = self.rows.get((order.repo, PUBLIC))
+        if row is not None:
+            if order.rkey is None:
+                row.enter(RepoState.PENDING, "restored", order.place.seen_at)
+            self._request(row.key, RequestKind.FETCH, "restored", order.place.seen_at)
+
+    # What waits
 
     def park(self, commit: CommitParked) -> None:
         """A commit for which there is room."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from indexer import live
-from indexer.arrivals import Source, SourceKind
+from indexer.arrivals import Batch, RestoreOrdered, Source, SourceKind, TakedownOrdered
 from indexer.doctor import examination
 from indexer.doctor.examination import Subject
 from indexer.doctor.machine import Port
@@ -82,6 +82,12 @@ async def set_cursor(settings: Settings, source: Source, seq: int) -> None:
     """Lets a source go on after `seq`, also one that was stopped."""
     async with _connect(settings, connections=1) as database, database.transaction() as conn:
         await leases.set_cursor(conn, source.url, seq, _utc_now())
+
+
+async def order(settings: Settings, orders: Sequence[TakedownOrdered | RestoreOrdered]) -> None:
+    """Carries out an operator's word, beside whatever daemons run."""
+    async with _connect(settings, connections=2) as database:
+        await Writer(database, quota_limits(settings.indexer)).apply(Batch(list(orders)), _utc_now())
 
 
 async def examine(settings: Settings) -> Report:

@@ -7,7 +7,7 @@ finds there. A kill at any moment loses and doubles nothing: all of a batch is t
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TypeAlias
@@ -27,15 +27,17 @@ from indexer.arrivals import (
     IdentityResolved,
     RepoCutOff,
     RequestAnswered,
+    RestoreOrdered,
     SyncArrived,
+    TakedownOrdered,
 )
 from indexer.ledger import Effect, Ledger, RecordKey
 from indexer.quota import QuotaLimits
 from indexer.record_state import RecordState
 from indexer.repo_state import RepoKey, RepoRow
+from indexer.store import denials, streams
 from indexer.store import records as record_rows
 from indexer.store import repos as repo_rows
-from indexer.store import streams
 from indexer.store.records import CurrentMemory
 from indexer.verify.reasons import Fault
 from memory.database import Database
@@ -141,12 +143,7 @@ class Writer:
 
     async def _judge(self, conn: Connection, arrivals: Sequence[Arrival]) -> Ledger:
         rows = await _lock(conn, arrivals)
-        touched = {
-            (arrival.commit.repo, PUBLIC, op.rkey)
-            for arrival in arrivals
-            if isinstance(arrival, CommitArrived)
-            for op in arrival.ops
-        }
+        touched = set(_touched(arrivals))
         explained = {repo for repo in map(_account_of, arrivals) if repo}
         explained |= {row.repo for row in rows.values() if row.rev is None}
         ledger = Ledger(
@@ -155,6 +152,7 @@ class Writer:
             statuses=await repo_rows.account_statuses(conn, explained) if explained else {},
             identities=await repo_rows.cached_identities(conn, explained) if explained else {},
         )
+        ledger.denied = await denials.denied(conn, rows, touched)
         ledger.take(arrivals)
         return ledger
 
@@ -174,6 +172,8 @@ class Writer:
             if affected:
                 await masks.recompute(conn, affected)
         await _store_repos(conn, ledger)
+        if ledger.denials:
+            await denials.store_denials(conn, ledger.denials, now=max(row.changed_at for row in ledger.rows.values()))
         if ledger.broken:
             await streams.quarantine_frames(conn, ledger.broken)
 
@@ -224,12 +224,24 @@ def _repo_of(arrival: Arrival) -> str | None:
             return arrival.commit.repo
         case CommitRefused() | CommitParked() | CommitUnparked() | SyncArrived() | AccountChanged():
             return arrival.repo
-        case IdentityAnnounced() | RequestAnswered() | RepoCutOff():
+        case IdentityAnnounced() | RequestAnswered() | RepoCutOff() | TakedownOrdered() | RestoreOrdered():
             return arrival.repo
         case IdentityResolved():
             return arrival.identity.did
         case FrameIgnored() | FrameBroken():
             return None
+
+
+def _touched(arrivals: Iterable[Arrival]) -> Iterator[RecordKey]:
+    for arrival in arrivals:
+        match arrival:
+            case CommitArrived():
+                for op in arrival.ops:
+                    yield arrival.commit.repo, PUBLIC, op.rkey
+            case TakedownOrdered(rkey=str() as rkey):
+                yield arrival.repo, PUBLIC, rkey
+            case _:
+                pass
 
 
 def _account_of(arrival: Arrival) -> str | None:
@@ -243,6 +255,8 @@ async def _lock(conn: Connection, arrivals: Iterable[Arrival]) -> dict[RepoKey, 
     for arrival in arrivals:
         if isinstance(arrival, CommitArrived) and arrival.first_sight:
             first.setdefault((arrival.commit.repo, PUBLIC), arrival.place.seen_at)
+        elif isinstance(arrival, TakedownOrdered):  # its row is what a first commit waits for
+            first.setdefault((arrival.repo, PUBLIC), arrival.place.seen_at)
     if first:
         await repo_rows.insert_repos(conn, sorted(first.items()))
     return await repo_rows.lock_repos(conn, {(repo, PUBLIC) for repo in map(_repo_of, arrivals) if repo})

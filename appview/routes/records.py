@@ -60,7 +60,8 @@ async def stream_records(call: Call) -> AsyncIterator[bytes]:
     after = _read_place(call)
     while True:
         page = await _list_page(call, after, _STREAMED_PAGE_RECORDS)
-        yield b"".join(view + b"\n" for view in page.views)
+        if page.views:
+            yield b"".join(view + b"\n" for view in page.views)
         if page.goes_on_after is None:
             return
         after = page.goes_on_after

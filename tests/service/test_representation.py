@@ -1,0 +1,181 @@
+"""How answers travel: ETags, compression, and lists as lines."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+from typing import Any
+
+import pytest
+
+from appview.representation import MIN_COMPRESSED_BYTES
+from memory.database import Database
+from tests.api_client import NAMESPACE, Api
+from tests.memory_rows import ALICE, BOB, MemoryRows, day, text
+
+LIST = f"/xrpc/{NAMESPACE}listRecords"
+SEARCH = f"/xrpc/{NAMESPACE}searchRecords"
+LINES = {"accept": "application/x-ndjson"}
+
+
+async def filled(database: Database, count: int = 30) -> tuple[Api, MemoryRows]:
+    """An API over memories of two authors."""
+    rows = MemoryRows()
+    for number in range(count):
+        rows.put(ALICE if number % 2 else BOB, f"tea number {number}", days=number / 100)
+    await rows.write(database)
+    return Api(database), rows
+
+
+async def test_what_the_client_has_is_not_sent_again(database: Database) -> None:
+    api, rows = await filled(database)
+    first = await api.send("GET", LIST)
+    tag = first.headers["etag"]
+    for known in (tag, f'"other", {tag}'):
+        again = await api.send("GET", LIST, headers={"if-none-match": known})
+        assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", tag)
+        assert again.headers["access-control-allow-origin"] == "*"
+    rows.put(ALICE, "one more", days=9)
+    await rows.write(database)
+    changed = await api.send("GET", LIST, headers={"if-none-match": tag})
+    assert changed.status_code == 200
+    assert changed.headers["etag"] != tag
+
+
+async def test_errors_and_posts_have_no_etag(database: Database) -> None:
+    api, _ = await filled(database)
+    assert "etag" not in (await api.send("GET", f"{LIST}?limit=0")).headers
+    assert "etag" not in (await api.send("POST", SEARCH, json={"q": "tea"})).headers
+
+
+@pytest.mark.parametrize(
+    ("accepted", "compressed"),
+    [
+        ("gzip", True),
+        ("br, GZIP;q=0.5", True),
+        ("*", True),
+        ("gzip;q=0", False),
+        ("gzip; q=0.0, br", False),
+        ("br", False),
+        ("identity", False),
+    ],
+)
+async def test_long_answers_are_compressed_for_those_who_take_it(
+    database: Database, accepted: str, compressed: bool
+) -> None:
+    api, _ = await filled(database)
+    response = await api.send("GET", LIST, headers={"accept-encoding": accepted})
+    assert (response.headers.get("content-encoding") == "gzip") is compressed
+    assert "Accept-Encoding" in response.headers["vary"]
+    assert len(response.json()["records"]) == 25  # the client has decompressed it
+    assert int(response.headers["content-length"]) < len(response.content) if compressed else True
+
+
+async def test_short_answers_are_sent_as_they_are(database: Database) -> None:
+    response = await Api(database).send("GET", LIST, headers={"accept-encoding": "gzip"})
+    assert len(response.content) < MIN_COMPRESSED_BYTES
+    assert "content-encoding" not in response.headers
+
+
+async def test_large_answers_are_compressed_whole(database: Database) -> None:
+    rows = MemoryRows()
+    for number in range(4):
+        rows.put(ALICE, str(number), padding="x" * 400_000)
+    await rows.write(database)
+    sent = await ask(Api(database), LIST, {"accept-encoding": "gzip"})
+    body = b"".join(message.get("body", b"") for message in sent)
+    assert len(json.loads(gzip.decompress(body))["records"]) == 4
+
+
+async def test_a_list_as_lines_gives_all_that_its_pages_give(database: Database) -> None:
+    api, _ = await filled(database, 230)
+    for asked in ("", "?order=oldest&includeSuperseded=true", f"?repo={ALICE}&asOf={text(day(1))}"):
+        response = await api.send("GET", LIST + asked, headers=LINES)
+        assert response.headers["content-type"] == "application/x-ndjson"
+        lines = [json.loads(line) for line in response.text.splitlines()]
+        pages: list[Any] = []
+        cursor = ""
+        while True:
+            join = "&" if asked else "?"
+            page = (await api.send("GET", f"{LIST}{asked}{join}limit=100{cursor}")).json()
+            pages += page["records"]
+            if "cursor" not in page:
+                break
+            cursor = f"&cursor={page['cursor']}"
+        assert lines == pages
+        assert lines
+
+
+async def test_lines_go_on_from_a_cursor(database: Database) -> None:
+    api, _ = await filled(database, 10)
+    page = (await api.send("GET", f"{LIST}?limit=4")).json()
+    response = await api.send("GET", f"{LIST}?cursor={page['cursor']}", headers=LINES)
+    assert len(response.text.splitlines()) == 6
+
+
+async def test_an_empty_list_has_no_lines(database: Database) -> None:
+    response = await Api(database).send("GET", LIST, headers=LINES)
+    assert (response.status_code, response.text) == (200, "")
+
+
+async def test_a_bad_request_for_lines_is_refused_in_json(database: Database) -> None:
+    response = await Api(database).send("GET", f"{LIST}?limit=0", headers=LINES)
+    assert (response.status_code, response.json()["error"]) == (400, "InvalidRequest")
+    response = await Api(database).send("GET", f"{LIST}?cursor=x", headers=LINES)
+    assert (response.status_code, response.json()["error"]) == (400, "InvalidCursor")
+
+
+async def ask(
+    api: Api, path: str, headers: dict[str, str], *, disconnect_after: int | None = None
+) -> list[dict[str, Any]]:
+    """What the application sends, message by message; the client may go after so many of them."""
+    sent: list[dict[str, Any]] = []
+    gone = asyncio.Event()
+
+    async def receive() -> dict[str, Any]:
+        await gone.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+        if len(sent) == disconnect_after:
+            gone.set()
+        await asyncio.sleep(0)
+
+    scope = {
+        "type": "http",
+        "method": "GET",
+        "path": path,
+        "raw_path": path.encode(),
+        "query_string": b"",
+        "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
+    }
+    await api.app(scope, receive, send)
+    return sent
+
+
+async def test_lines_end_when_the_client_is_gone(database: Database) -> None:
+    api, _ = await filled(database, 450)
+    assert len(await ask(api, LIST, LINES)) == 7
+    assert len(await ask(api, LIST, LINES, disconnect_after=2)) < 5
+
+
+async def test_lines_that_cannot_be_finished_stay_unfinished(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api, _ = await filled(database, 250)
+    calls = 0
+    load = __import__("appview.routes.records", fromlist=["load_memories"]).load_memories
+
+    async def failing(*arguments: Any, **named: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == 2:
+            raise OSError("gone")
+        return await load(*arguments, **named)
+
+    monkeypatch.setattr("appview.routes.records.load_memories", failing)
+    sent = await ask(api, LIST, LINES)
+    assert [message["type"] for message in sent] == ["http.response.start", "http.response.body"]
+    assert sent[-1]["more_body"] is True
