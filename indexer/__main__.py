@@ -15,7 +15,7 @@ from pathlib import Path
 from indexer import record, service
 from indexer.arrivals import Place, RestoreOrdered, Source, SourceKind, TakedownOrdered
 from indexer.frames import MAX_SEQ
-from indexer.status_text import render
+from indexer.status_text import problems, render
 from memory.at_uri import parse_record_uri
 from memory.errors import MemoryAppviewError, Misconfigured
 from memory.identifiers import COLLECTION, is_did, normalise_source
@@ -61,6 +61,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     except KeyboardInterrupt:
         return 130
+    except BrokenPipeError:  # who read our output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -199,7 +202,11 @@ async def _record(options: argparse.Namespace) -> int:
 
 async def _status(options: argparse.Namespace) -> int:
     status = await service.read_status(load(os.environ))
-    print(json.dumps(asdict(status), default=_json_default) if options.json else render(status))
+    now = datetime.now(UTC)
+    if options.json:
+        print(json.dumps({"problems": problems(status, now), **asdict(status)}, default=_json_default))
+    else:
+        print(render(status, now))
     return 0
 
 

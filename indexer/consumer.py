@@ -7,6 +7,7 @@ becomes an arrival that the writer makes durable.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
 from typing import assert_never
@@ -46,13 +47,19 @@ from indexer.verify.reasons import Unattributable
 from indexer.verify.sync import read_sync, verify_sync
 from memory.datetimes import clip_to_utc
 from memory.errors import Rejected
+from memory.identifiers import is_did
 from memory.identity import Identity, IdentitySource
-from memory.signatures import BadKey, PublicKey, parse_did_key
+from memory.signatures import BadKey, parse_did_key
 
 # Keys cost 20 µs to parse; this many are a few megabytes.
 KEYS_CACHED = 20_000
 # What a flood of forged DIDs can make us remember; whom it keeps out is noticed at the next commit.
 CANDIDATES_MAX = 100_000
+# So many commits of one repo wait for its key to be asked for anew: enough for who changed it, too few for a forger to
+# fill what may be parked.
+DOUBTED_COMMITS_MAX = 16
+# Who is held back in order is remembered for so many; what is more is parked all the same.
+KEYLESS_MAX = 1_000_000
 _KEY_MAY_HAVE_CHANGED = (Unattributable.BAD_SIGNATURE, BadKey.reason)
 
 Clock = Callable[[datetime | None], datetime]
@@ -69,6 +76,14 @@ def frame_clock(start: datetime) -> Clock:
         return last
 
     return read
+
+
+@dataclass(slots=True)
+class _Doubt:
+    """A key that did not fit, until it was asked for anew."""
+
+    key: str
+    parked: int = 0
 
 
 class Consumer:
@@ -98,11 +113,14 @@ class Consumer:
         self._key = lru_cache(KEYS_CACHED)(parse_did_key)
         self.keyless: set[str] = set()  # whose commits are parked until a key is known, all of them in order
         self.candidates: set[str] = set()  # who named our collection, and is not tracked yet
+        self._doubts: dict[str, _Doubt] = {}
 
     def notice(self, frame: OpenFrame) -> str:
-        """Whom a frame that concerns us names; from the next frame on, all of theirs concern us."""
+        """Whom a frame that concerns us names ('': no DID); from the next frame on, all of theirs concern us."""
         named = frame.body.get("repo") or frame.body.get("did")
-        repo = named if isinstance(named, str) else ""
+        if not isinstance(named, str) or not is_did(named):
+            return ""
+        repo = named
         new = repo not in self._tracked and frame.header.get("t") == "#commit"
         if new and self._admits(repo) and len(self.candidates) < CANDIDATES_MAX:
             self.candidates.add(repo)
@@ -111,6 +129,16 @@ class Consumer:
     def now(self) -> datetime:
         """The clock, as it stands."""
         return self._clock(None)
+
+    def hold_back(self, repo: str) -> None:
+        """Parks what comes of a repo until it is let go, so that its commits are judged in order."""
+        if len(self.keyless) < KEYLESS_MAX:
+            self.keyless.add(repo)
+
+    def let_go(self, repo: str) -> None:
+        """Judges what comes of a repo by the key that is known now."""
+        self.keyless.discard(repo)
+        self._doubts.pop(repo, None)
 
     def concerned(self, repo: str) -> bool:
         """Whether all events of a repo are read."""
@@ -183,13 +211,15 @@ class Consumer:
 
     def _commit(self, place: Place, event: CommitEvent, frame: bytes, identity: Identity | None) -> list[Arrival]:
         if identity is None or identity.signing_key is None or event.did in self.keyless:
-            # Once one waits for the key, those behind it wait too, so that they are judged in order.
-            self.keyless.add(event.did)
+            self.hold_back(event.did)
             return [CommitParked(place, event.did, event.rev, frame, "key_unknown")]
+        # While a key is in doubt, what it fits goes on: the author is not held up by who forges their commits.
+        doubt = self._doubts.get(event.did)
+        key = identity.signing_key if doubt is None else doubt.key
         try:
-            commit = verify_commit(event, self._public_key(identity), place.seen_at)
+            commit = verify_commit(event, self._key(key), place.seen_at)
         except Rejected as refusal:
-            if refusal.reason in _KEY_MAY_HAVE_CHANGED and self._may_refresh(event.did):
+            if refusal.reason in _KEY_MAY_HAVE_CHANGED and self._may_doubt(event.did, key):
                 return [CommitParked(place, event.did, event.rev, frame, refusal.reason)]
             self.candidates.discard(event.did)
             return [CommitRefused(place, event.did, refusal.reason)]
@@ -202,22 +232,29 @@ class Consumer:
         self.candidates.discard(event.did)
         return [IdentityResolved(place, identity), arrived]
 
+    def _may_doubt(self, did: str, key: str) -> bool:
+        """Whether a commit that `key` does not fit may wait until the key is asked for anew."""
+        if did not in self._doubts:
+            if not self._may_refresh(did):
+                return False
+            self._doubts[did] = _Doubt(key)
+        doubt = self._doubts[did]
+        doubt.parked += 1
+        return doubt.parked <= DOUBTED_COMMITS_MAX
+
     def _sync(self, place: Place, event: SyncEvent, identity: Identity | None) -> list[Arrival]:
         claimed = None
         try:
             claimed = read_sync(event)
             if identity is None or identity.signing_key is None:
                 raise Rejected(reason="key_unknown")
-            verify_sync(event, self._public_key(identity))
+            verify_sync(event, self._key(identity.signing_key))
             refusal = None
         except Rejected as refused:
             refusal = refused.reason
         if claimed is None:
             return [SyncArrived(place, event.did, event.rev, None, None, refusal)]
         return [SyncArrived(place, event.did, event.rev, claimed.commit_cid, claimed.data_cid, refusal)]
-
-    def _public_key(self, identity: Identity) -> PublicKey:
-        return self._key(identity.signing_key or "")
 
 
 def _is_hosted_elsewhere(source: Source, identity: Identity | None) -> bool:

@@ -10,11 +10,11 @@ from typing import Final
 
 from indexer.arrivals import Arrival, Batch, Source
 from indexer.consumer import Consumer
-from indexer.intake import Intake, WaitingArrival, WaitingFrame, WaitingRelease
+from indexer.intake import Intake, Load, WaitingArrival, WaitingFrame, WaitingRelease
 from indexer.metrics import IndexerMetrics
 from indexer.parking import release
 from indexer.patience import patiently
-from indexer.pipeline import Pipeline
+from indexer.pipeline import BATCH_BYTES_MAX, Pipeline
 from indexer.quota import QuotaLimits
 from indexer.writer import Outcome, Writer
 from memory.database import Database
@@ -65,10 +65,9 @@ class Judge:
     async def batches(self, pipeline: Pipeline) -> AsyncGenerator[Batch]:
         """Endless; `pipeline` is who takes them."""
         while True:
-            load = await self._intake.take(self._batch_events)
-            named = {waiting.repo for waiting in load.waiting if not isinstance(waiting, WaitingArrival)}
+            load = await self._intake.take(self._batch_events, BATCH_BYTES_MAX)
             await patiently(
-                lambda named=named: self._resolver.load(named), "identities", self._metrics.write_retries.inc
+                lambda load=load: self._load_identities(load), "identities", self._metrics.write_retries.inc
             )
             batch = Batch()
             for count, waiting in enumerate(load.waiting, start=1):
@@ -81,22 +80,27 @@ class Judge:
                     case WaitingRelease():
                         if batch:
                             yield batch
-                        batch = Batch(await self._released(pipeline, waiting.repo))
+                        batch = Batch(await self._released(pipeline, waiting))
                 if count % FRAMES_BETWEEN_YIELDS == 0:
                     await asyncio.sleep(0)
             batch.positions = load.positions
             if batch:
                 yield batch
 
-    async def _released(self, pipeline: Pipeline, repo: str) -> list[Arrival]:
+    async def _load_identities(self, load: Load) -> None:
+        await self._resolver.load({waiting.repo for waiting in load.waiting if isinstance(waiting, WaitingFrame)})
+        released = {waiting.repo for waiting in load.waiting if isinstance(waiting, WaitingRelease)}
+        await self._resolver.reload(released)  # another process may have looked them up
+
+    async def _released(self, pipeline: Pipeline, waiting: WaitingRelease) -> list[Arrival]:
         await pipeline.settled()
         arrivals, complete = await patiently(
-            lambda: release(self._database, self._consumer, repo, self._source_of),
+            lambda: release(self._database, self._consumer, waiting, self._source_of),
             "release",
             self._metrics.write_retries.inc,
         )
         if not complete:
-            await self._intake.put(WaitingRelease(repo))
+            await self._intake.put(waiting)
         return arrivals
 
 

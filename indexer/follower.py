@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final, NoReturn, cast
@@ -79,8 +80,11 @@ class Follower:
             started = asyncio.get_running_loop().time()
             try:
                 await self._follow_under_lease()
-            except (SourceStopped, LeaseLost):
+            except SourceStopped:
+                self._seq = None  # where it goes on is the operator's to say, and may be further back
                 await asyncio.sleep(self._patience.stopped_poll_s)
+            except LeaseLost:
+                self._log.warning("lease_lost")
             except Unavailable as failure:
                 lasted = asyncio.get_running_loop().time() - started
                 failures = 1 if lasted > GOOD_CONNECTION_S else failures + 1
@@ -100,8 +104,10 @@ class Follower:
         except ExceptionGroup as failures:
             raise_first(failures)
         finally:
-            async with self._following.database.connection() as conn:
-                await leases.give_up_lease(conn, url, self._following.holder)
+            # Without a database the lease runs out; an error from here would stand for the one that ended it.
+            with suppress(Unavailable):
+                async with self._following.database.connection() as conn:
+                    await leases.give_up_lease(conn, url, self._following.holder)
 
     async def _keep_lease(self) -> None:
         while True:
@@ -110,8 +116,14 @@ class Follower:
                 raise LeaseLost
 
     async def _renew_lease(self) -> bool:
-        async with self._following.database.connection() as conn:
-            return await leases.take_lease(conn, self._source.url, self._following.holder, self._patience.lease_ttl)
+        """Takes it or keeps it, if that can be told before it would have run out."""
+        patience = self._patience
+        try:
+            async with asyncio.timeout(patience.lease_ttl.total_seconds() - patience.lease_renewal_s):
+                async with self._following.database.connection() as conn:
+                    return await leases.take_lease(conn, self._source.url, self._following.holder, patience.lease_ttl)
+        except TimeoutError:
+            raise Unavailable from None
 
     async def _follow(self) -> None:
         async with self._following.database.connection() as conn:
@@ -136,18 +148,18 @@ class Follower:
             await self._broken(frame, broken.reason)
             return
         seq = opened.seq
-        if seq is None:
+        if seq is None or _is_about_the_stream(opened):
             await self._take_unnumbered(frame, opened)
             return
         if self._seq is None:
             await self._begin(seq)
         elif seq <= self._seq:
             return
-        self._seq = seq
-        self._following.metrics.received_seq.labels(self._source.url).set(seq)
         if opened.concerns(self._following.concerned):
             repo = self._following.notice(opened)
             await self._following.intake.put(WaitingFrame(self._source, seq, repo, frame, opened))
+        self._seq = seq  # not before: whoever waits for room can be cancelled, and has to be sent the frame again
+        self._following.metrics.received_seq.labels(self._source.url).set(seq)
         self._following.intake.pass_over(self._source, seq, opened.body.get("time"))
 
     async def _begin(self, first_seq: int) -> None:
@@ -173,7 +185,7 @@ class Follower:
                 await self._following.intake.put(WaitingFrame(self._source, None, "", frame, opened))
 
     async def _end(self, error: str) -> None:
-        if error == "FutureCursor":
+        if error == "FutureCursor" and self._seq is not None:
             # Its numbering began anew, or the cursor is of another source: to go on from anywhere would be a guess.
             self._log.error("source_stopped", reason=error, cursor=self._seq)
             async with self._following.database.connection() as conn:
@@ -198,16 +210,23 @@ class Follower:
         reason = failure.reason if isinstance(failure, SourceUnavailable) else "database"
         wait_s = min(self._patience.back_off_max_s, self._patience.back_off_first_s * 2 ** min(failures - 1, 20))
         if isinstance(failure, SourceUnavailable) and failure.retry_after_s is not None:
-            wait_s = max(wait_s, failure.retry_after_s)
-        wait_s *= random.uniform(0.75, 1.25)  # noqa: S311  spreads reconnections, hides nothing
+            wait_s = max(wait_s, failure.retry_after_s)  # and never come back before that
+        wait_s *= random.uniform(1, 1.5)  # noqa: S311  spreads reconnections, hides nothing
         self._following.metrics.disconnects.labels(self._source.url, reason).inc()
         self._log.warning("source_unavailable", reason=reason, attempts=failures, seconds=round(wait_s, 1))
         await asyncio.sleep(wait_s)
 
 
 def raise_first(failures: ExceptionGroup[Exception]) -> NoReturn:
-    """Raises the first of a group by itself; the tasks beside it were only cancelled."""
-    first: Exception = failures.exceptions[0]
+    """Raises one of a group by itself: a bug of ours before what may pass, else the first."""
+    _, bugs = failures.split(MemoryAppviewError)
+    first: Exception = (bugs or failures).exceptions[0]
     while isinstance(first, ExceptionGroup):
         first = cast("ExceptionGroup[Exception]", first).exceptions[0]
     raise first from None
+
+
+def _is_about_the_stream(opened: OpenFrame) -> bool:
+    """An error or a word of information: no event of the stream, whatever numbers it has."""
+    op = opened.header.get("op")
+    return op == -1 or (op == 1 and opened.header.get("t") == "#info")

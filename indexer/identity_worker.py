@@ -19,11 +19,13 @@ from memory.database import Database
 from memory.errors import Rejected, Unavailable
 from memory.resolver import IdentityResolver, Resolved
 
-AT_ONCE: Final = 32
+AT_ONCE: Final = 64
+STRANGERS_AT_ONCE: Final = 48  # whoever can make us ask many slow hosts does not keep the tracked waiting
 POLL_S: Final = 0.5
 CLAIM: Final = timedelta(minutes=2)  # another process takes over after that
 WAIT_FIRST: Final = timedelta(minutes=1)
-WAIT_MAX: Final = timedelta(days=1)
+DIRECTORY_WAIT_MAX: Final = timedelta(minutes=10)  # its outage is not the DID's fault
+HOST_WAIT_MAX: Final = timedelta(days=1)
 
 # The directory is no stream; what comes from it has no seq.
 DIRECTORY: Final = Source("directory:", SourceKind.RELAY)
@@ -45,20 +47,49 @@ class IdentityWorker:
         self._intake = intake
         self._metrics = metrics
         self._clock = clock
+        self._under_way: dict[asyncio.Task[None], Claim] = {}
+        self._changed = asyncio.Event()
 
     async def run(self) -> None:
         """Works until cancelled."""
-        while True:
-            claims = await patiently(self._claim, "claim", self._metrics.write_retries.inc)
-            async with asyncio.TaskGroup() as tasks:
-                for claim in claims:
-                    tasks.create_task(self._answer(claim))
-            if len(claims) < AT_ONCE:
-                await asyncio.sleep(POLL_S)
+        async with asyncio.TaskGroup() as tasks:
+            while True:
+                for claim in await patiently(self._claim, "claim", self._metrics.write_retries.inc):
+                    self._start(claim, tasks)
+                self._changed.clear()
+                if len(self._under_way) < AT_ONCE:
+                    await self._changed_or_polled()
+                else:
+                    await self._changed.wait()
+
+    def _start(self, claim: Claim, tasks: asyncio.TaskGroup) -> None:
+        task = tasks.create_task(self._answer(claim))
+        self._under_way[task] = claim
+
+        def ended(task: asyncio.Task[None]) -> None:
+            del self._under_way[task]
+            self._changed.set()
+
+        task.add_done_callback(ended)
+
+    async def _changed_or_polled(self) -> None:
+        try:
+            async with asyncio.timeout(POLL_S):
+                await self._changed.wait()
+        except TimeoutError:
+            pass
 
     async def _claim(self) -> list[Claim]:
+        """As many as may be under way beside those that are; strangers leave room for the tracked."""
+        free = AT_ONCE - len(self._under_way)
+        strangers = STRANGERS_AT_ONCE - sum(not claim.tracked for claim in self._under_way.values())
+        now = self._clock()
         async with self._database.connection() as conn:
-            return await requests.claim(conn, RequestKind.IDENTITY, self._clock(), CLAIM, AT_ONCE)
+            claims = await requests.claim(conn, RequestKind.IDENTITY, now, CLAIM, at_most=free, tracked=True)
+            strangers = min(strangers, free - len(claims))
+            if strangers > 0:
+                claims += await requests.claim(conn, RequestKind.IDENTITY, now, CLAIM, at_most=strangers, tracked=False)
+        return claims
 
     async def _answer(self, claim: Claim) -> None:
         try:
@@ -69,36 +100,38 @@ class IdentityWorker:
         except Rejected:
             # It has none that can be used: its commits are judged as those of nobody, and forgotten.
             self._metrics.look_ups.labels("unusable").inc()
-            await self._conclude(claim)
+            await self._release(claim, settled=True)
             return
-        if found.stale:
-            await self._postpone(claim, "stale")
-        else:
-            self._metrics.look_ups.labels("resolved").inc()
-        place = Place(DIRECTORY, 0, self._clock())
-        await self._intake.put(WaitingArrival(IdentityResolved(place, found.identity)))
+        await self._intake.put(WaitingArrival(IdentityResolved(self._place(), found.identity)))
         if not found.stale:
-            await self._conclude(claim)
+            self._metrics.look_ups.labels("resolved").inc()
+            await self._release(claim, settled=True)
+            return
+        await self._postpone(claim, "stale")
+        if claim.reason == "key_unknown":
+            await self._release(claim, settled=False)
 
     async def _ask(self, claim: Claim) -> Resolved:
-        if claim.reason == "bad_signature":
+        if claim.reason in ("bad_signature", "bad_key"):
             return await self._resolver.refresh(claim.repo)
         if claim.reason == "identity_event":
             return await self._resolver.resolve(claim.repo, max_age=timedelta(0))
         return await self._resolver.resolve(claim.repo)
 
-    async def _conclude(self, claim: Claim) -> None:
-        place = Place(DIRECTORY, 0, self._clock())
-        answered = RequestAnswered(place, claim.repo, RequestKind.IDENTITY, claim.requested_at)
-        await self._intake.put(WaitingArrival(answered))
-        await self._intake.put(WaitingRelease(claim.repo))
+    async def _release(self, claim: Claim, *, settled: bool) -> None:
+        answer = RequestAnswered(self._place(), claim.repo, RequestKind.IDENTITY, claim.requested_at)
+        await self._intake.put(WaitingRelease(claim.repo, answer if settled else None))
 
     async def _postpone(self, claim: Claim, outcome: str) -> None:
         self._metrics.look_ups.labels(outcome).inc()
-        wait = min(WAIT_MAX, WAIT_FIRST * 2 ** min(claim.attempts, 12)) * random.uniform(0.75, 1.25)  # noqa: S311
+        longest = DIRECTORY_WAIT_MAX if claim.repo.startswith("did:plc:") else HOST_WAIT_MAX
+        wait = min(longest, WAIT_FIRST * 2 ** min(claim.attempts - 1, 12)) * random.uniform(0.75, 1.25)  # noqa: S311
 
         async def store() -> None:
             async with self._database.connection() as conn:
                 await requests.postpone(conn, claim, self._clock() + wait)
 
         await patiently(store, "postponement", self._metrics.write_retries.inc)
+
+    def _place(self) -> Place:
+        return Place(DIRECTORY, 0, self._clock())

@@ -1,7 +1,7 @@
 """From the sockets to the judge: what concerns us waits in order, bounded in bytes; the rest only moves its position.
 
 A full intake holds back the sockets. One repo that fills its lane is cut off instead, so that it holds back nobody:
-what more it sends is dropped, and it is fetched later.
+what more it sends before the cut is judged is dropped, and it is fetched later.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ import asyncio
 from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Final
 
-from indexer.arrivals import Arrival, Place, Position, RepoCutOff, Source
+from indexer.arrivals import Arrival, FrameBroken, Place, Position, RepoCutOff, RequestAnswered, Source
 from indexer.frames import OpenFrame
 from memory.datetimes import parse_datetime
 
@@ -43,9 +43,12 @@ class WaitingArrival:
 
 @dataclass(frozen=True, slots=True)
 class WaitingRelease:
-    """A repo whose parked commits can be judged now: its key is known, or is known not to exist."""
+    """A repo whose parked commits can be judged now."""
 
     repo: str
+    answer: (
+        RequestAnswered | None
+    )  # its identity was just looked up, and this says so once all are judged; null: not now
 
 
 Waiting = WaitingFrame | WaitingArrival | WaitingRelease
@@ -63,7 +66,7 @@ class Load:
 class _Stream:
     """How far one source was read: its last frame, whether or not that waits."""
 
-    waiting: int = 0
+    waiting: int = 0  # what of it must be written before its position may pass
     seq: int = 0
     claimed_time: str | None = None
     moved: bool = False  # since its position was last given away
@@ -75,16 +78,19 @@ class Intake:
     def __init__(
         self,
         clock: Callable[[], float],
+        now: Callable[[], datetime],
         *,
         bytes_max: int = INTAKE_BYTES_MAX,
         lane_bytes_max: int = LANE_BYTES_MAX,
     ) -> None:
-        """`clock` is monotonic, in seconds."""
+        """`clock` is monotonic, in seconds; `now` is the time of day."""
         self._clock = clock
+        self._now = now
         self._bytes_max = bytes_max
         self._lane_bytes_max = lane_bytes_max
         self._queue: deque[Waiting] = deque()
         self._lanes: Counter[str] = Counter()  # repo → bytes
+        self._cut_off: set[tuple[str, str]] = set()  # (source, repo) whose cut waits in the queue
         self._streams: dict[str, _Stream] = {}
         self._due_at: float | None = None  # when positions that moved alone are given away
         self._room = asyncio.Event()
@@ -104,24 +110,27 @@ class Intake:
             self._news.set()
 
     async def put(self, waiting: Waiting) -> None:
-        """Appends; a frame waits while there is no room."""
-        if isinstance(waiting, WaitingFrame):
+        """Appends; bytes of a stream wait while there is no room."""
+        if _bytes_of(waiting):
             while self.buffered_bytes >= self._bytes_max:
                 self._room.clear()
                 await self._room.wait()
-            size = len(waiting.frame)
-            if self._lanes[waiting.repo] + size > self._lane_bytes_max and waiting.repo:
-                place = Place(waiting.source, waiting.seq or 0, datetime.now(UTC))
+        if isinstance(waiting, WaitingFrame) and waiting.repo:
+            if (waiting.source.url, waiting.repo) in self._cut_off:
+                return
+            if self._lanes[waiting.repo] + len(waiting.frame) > self._lane_bytes_max:
+                self._cut_off.add((waiting.source.url, waiting.repo))
+                place = Place(waiting.source, waiting.seq or 0, self._now())
                 waiting = WaitingArrival(RepoCutOff(place, waiting.repo))
-            else:
-                self._lanes[waiting.repo] += size
-                self._streams.setdefault(waiting.source.url, _Stream()).waiting += 1
-                self.buffered_bytes += size
+        self._account(waiting, 1)
         self._queue.append(waiting)
         self._news.set()
 
-    async def take(self, frames_max: int) -> Load:
-        """The next frames in order, with the positions that they bring; positions alone at most every second."""
+    async def take(self, frames_max: int, bytes_max: int) -> Load:
+        """The next frames in order, with the positions that they bring; positions alone at most every second.
+
+        Up to so many frames, and bytes but for the last of them.
+        """
         while not self._queue:
             self._news.clear()
             if self._due_at is None:
@@ -135,20 +144,33 @@ class Intake:
                     await self._news.wait()
             except TimeoutError:
                 break
-        taken = [self._pop() for _ in range(min(frames_max, len(self._queue)))]
+        taken: list[Waiting] = []
+        taken_bytes = 0
+        while self._queue and len(taken) < frames_max and taken_bytes < bytes_max:
+            waiting = self._queue.popleft()
+            self._account(waiting, -1)
+            taken_bytes += _bytes_of(waiting)
+            taken.append(waiting)
         self._room.set()
         return Load(taken, self._positions(taken))
 
-    def _pop(self) -> Waiting:
-        waiting = self._queue.popleft()
-        if isinstance(waiting, WaitingFrame):
-            size = len(waiting.frame)
-            self._lanes[waiting.repo] -= size
-            if not self._lanes[waiting.repo]:
-                del self._lanes[waiting.repo]
-            self._streams[waiting.source.url].waiting -= 1
-            self.buffered_bytes -= size
-        return waiting
+    def _account(self, waiting: Waiting, sign: int) -> None:
+        """Adds what waits to the bounds that it counts against, or takes it off."""
+        size = _bytes_of(waiting) * sign
+        self.buffered_bytes += size
+        match waiting:
+            case WaitingFrame():
+                self._streams.setdefault(waiting.source.url, _Stream()).waiting += sign
+                self._lanes[waiting.repo] += size
+                if not self._lanes[waiting.repo]:
+                    del self._lanes[waiting.repo]
+            case WaitingArrival():
+                source_url = waiting.arrival.place.source.url
+                self._streams.setdefault(source_url, _Stream()).waiting += sign
+                if isinstance(waiting.arrival, RepoCutOff) and sign < 0:
+                    self._cut_off.discard((source_url, waiting.arrival.repo))
+            case WaitingRelease():
+                pass
 
     def _positions(self, taken: list[Waiting]) -> dict[str, Position]:
         """A source that still has frames waiting is covered up to the last that was taken, others wholly."""
@@ -163,3 +185,14 @@ class Intake:
         if not any(stream.moved for stream in self._streams.values()):
             self._due_at = None
         return positions
+
+
+def _bytes_of(waiting: Waiting) -> int:
+    """What of it came from a socket."""
+    match waiting:
+        case WaitingFrame():
+            return len(waiting.frame)
+        case WaitingArrival(arrival=FrameBroken(frame=frame)):
+            return len(frame)
+        case _:
+            return 0

@@ -128,7 +128,7 @@ async def _start(
         cursors={},
         may_refresh=identities.may_refresh,
     )
-    intake = Intake(monotonic)
+    intake = Intake(monotonic, daemon.clock)
     kinds = {source.url: source for source in daemon.sources}
     judge = Judge(
         database,

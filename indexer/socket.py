@@ -6,7 +6,6 @@ idle one that answers is alive.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -17,19 +16,23 @@ from typing import Final
 
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
+from websockets.frames import CloseCode
 
 from indexer.frames import MAX_FRAME_BYTES
 from memory.errors import Unavailable
 
 PATH: Final = "/xrpc/com.atproto.sync.subscribeRepos"
 USER_AGENT: Final = "memory-appview"
+_WHY_WE_CLOSED: Final[dict[int, str]] = {
+    CloseCode.MESSAGE_TOO_BIG: "message_too_big",
+    CloseCode.INTERNAL_ERROR: "silent",
+}
 OPEN_TIMEOUT_S: Final = 10
 CLOSE_TIMEOUT_S: Final = 1
 RETRY_AFTER_DEFAULT_S: Final = 30.0
 RETRY_AFTER_MAX_S: Final = 600.0
-_FRAMES_BUFFERED: Final = 256
-# Headers and masks come on top of what the protocol allows a message.
-_MESSAGE_BYTES_MAX: Final = MAX_FRAME_BYTES
+# Beside the intake's bound: a source that sends nothing but the largest frames fills no more than 80 MiB here.
+_FRAMES_BUFFERED: Final = 16
 
 
 class SourceUnavailable(Unavailable):
@@ -67,7 +70,7 @@ async def subscribe(
     try:
         connection = await _Connect(
             address,
-            max_size=_MESSAGE_BYTES_MAX,
+            max_size=MAX_FRAME_BYTES,
             max_queue=_FRAMES_BUFFERED,
             compression=None,
             proxy=None,
@@ -101,10 +104,9 @@ async def receive(connection: ClientConnection) -> bytes:
 
 
 def _reason_of(ended: ConnectionClosed) -> str:
-    code = ended.rcvd.code if ended.rcvd else None
-    if code is None and ended.sent is not None:
-        return "message_too_big" if ended.sent.code == 1009 else "silent"
-    return "closed" if code is None else f"closed_{code}"
+    if ended.rcvd is not None:
+        return f"closed_{ended.rcvd.code}"
+    return "cut" if ended.sent is None else _WHY_WE_CLOSED.get(ended.sent.code, "no_websocket")
 
 
 def _refused(refusal: InvalidStatus) -> SourceUnavailable:
@@ -127,13 +129,3 @@ def _retry_after(header: str | None) -> float:
 
 def _until(date: str) -> float:
     return (parsedate_to_datetime(date) - datetime.now(UTC)).total_seconds()
-
-
-async def wait_or_stop(seconds: float, stop: asyncio.Event) -> bool:
-    """Waits, unless `stop` is set first; says whether it was."""
-    try:
-        async with asyncio.timeout(seconds):
-            await stop.wait()
-    except TimeoutError:
-        return False
-    return True

@@ -1,8 +1,16 @@
-"""`status` for people: one screen, the worst news first."""
+"""`status` for people: one screen, first whether all is well, and if not, why."""
 
 from __future__ import annotations
 
-from indexer.store.status import IndexStatus, ReposStatus
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from typing import Final
+
+from indexer.store.status import CursorStatus, IndexStatus, ReposStatus
+
+# A stream that is followed and stands this far back is behind; an idle one looks the same, so it is only said.
+LAG_WORTH_SAYING: Final = timedelta(minutes=2)
+REQUEST_WORTH_SAYING: Final = timedelta(hours=1)
 
 _STATE_HINTS = {
     "pending": "first seen in the middle of their history: the rest waits for a fetch",
@@ -12,10 +20,50 @@ _STATE_HINTS = {
 }
 
 
-def render(status: IndexStatus) -> str:
+def problems(status: IndexStatus, now: datetime) -> list[str]:
+    """What is not well, the worst first; empty: all is well."""
+    return [*_source_problems(status, now), *_repo_problems(status), *_backlog_problems(status, now)]
+
+
+def _source_problems(status: IndexStatus, now: datetime) -> Iterator[str]:
+    for source in status.cursors:
+        if source.stopped_reason is not None:
+            yield (
+                f"{source.source} does not know our cursor ({source.stopped_reason}): if its numbering began anew, "
+                f"`python -m indexer cursor set {source.source} 0`"
+            )
+        if source.gap_at is not None:
+            yield f"{source.source} lost frames before {source.gap_at:%Y-%m-%d %H:%M} UTC: repos have to be compared"
+        if source.followed and source.frame_time is not None and now - source.frame_time > LAG_WORTH_SAYING:
+            yield f"{source.source}: nothing newer than {source.frame_time:%Y-%m-%d %H:%M:%S} UTC has come"
+    if status.cursors and not any(source.followed for source in status.cursors):
+        yield "no daemon is running: `python -m indexer run` follows the sources"
+
+
+def _repo_problems(status: IndexStatus) -> Iterator[str]:
+    waiting = sum(group.repos for group in status.repos if group.visible and group.state != "active")
+    if waiting:
+        yield f"{waiting:,} repos are not whole and wait for a fetch"
+    over = sum(group.over_quota for group in status.repos)
+    if over:
+        yield f"{over:,} records are over the quota of their repos"
+
+
+def _backlog_problems(status: IndexStatus, now: datetime) -> Iterator[str]:
+    if status.parked_commits:
+        yield f"{status.parked_commits:,} commits wait for their author's key"
+    if status.quarantined_frames:
+        yield f"{status.quarantined_frames:,} frames of the last week were broken"
+    oldest = min((request.oldest for request in status.requests), default=now)
+    if now - oldest > REQUEST_WORTH_SAYING:
+        yield f"questions to hosts wait since {oldest:%Y-%m-%d %H:%M} UTC"
+
+
+def render(status: IndexStatus, now: datetime) -> str:
     """The whole screen, without a final line break."""
-    memories = status.memories
-    first = f"Memories   {memories.current:,} current, {memories.masked:,} masked, {memories.invalid:,} invalid"
+    memories, wrong = status.memories, problems(status, now)
+    verdict = "\n  ".join(["Not all is well", *wrong]) if wrong else "All is well"
+    held = f"Memories   {memories.current:,} current, {memories.masked:,} masked, {memories.invalid:,} invalid"
     sections = [
         ("Cursors", _cursors(status) or ["none: nothing was followed or replayed yet"]),
         ("Repos", [_group(group) for group in status.repos] or ["none"]),
@@ -24,15 +72,18 @@ def render(status: IndexStatus) -> str:
         ("Not applied", _rejections(status)),
         ("Kept aside", _backlog(status)),
     ]
-    return "\n\n".join([first, *("\n  ".join([title, *lines]) for title, lines in sections if lines)])
+    return "\n\n".join([verdict, held, *("\n  ".join([title, *lines]) for title, lines in sections if lines)])
 
 
 def _cursors(status: IndexStatus) -> list[str]:
-    return [
-        f"{cursor.source}  seq {cursor.seq}"
-        + (f", at {cursor.frame_time:%Y-%m-%d %H:%M:%S} UTC of its stream" if cursor.frame_time else "")
-        for cursor in status.cursors
-    ]
+    return [_cursor(cursor) for cursor in status.cursors]
+
+
+def _cursor(cursor: CursorStatus) -> str:
+    text = f"{cursor.source}  seq {cursor.seq}"
+    if cursor.frame_time is not None:
+        text += f", at {cursor.frame_time:%Y-%m-%d %H:%M:%S} UTC of its stream"
+    return text + (", followed" if cursor.followed else ", not followed")
 
 
 def _requests(status: IndexStatus) -> list[str]:

@@ -85,12 +85,25 @@ class IdentityResolver:
         return len(self._under_way)
 
     def cached(self, did: str) -> Identity | None:
-        """The identity that `resolve` would give at once; None: it would have to ask."""
+        """The identity that `resolve` would give at once, or could not renew when it was last asked; None: ask."""
         held = self._known.get(did)
         if held is None:
             return None
         now = self._clock()
-        return held.identity if held.holds(now, now - MAX_AGE) or held.rests(now) else None
+        stands = held.holds(now, now - MAX_AGE) or held.rests(now) or held.failure is not None
+        return held.identity if stands else None
+
+    async def reload(self, dids: Iterable[str]) -> None:
+        """Brings in what other processes looked up since, in one query."""
+        wanted = list(dids)
+        if not wanted:
+            return
+        async with self._database.connection() as conn:
+            found = await load_identities(conn, wanted)
+        for identity in found:
+            held = self._known.get(identity.did)
+            if held is None or held.identity is None or held.identity.resolved_at < identity.resolved_at:
+                self._keep(identity.did, _Held(identity, asked_at=identity.resolved_at))
 
     async def load(self, dids: Iterable[str]) -> None:
         """Brings what the database knows of `dids` into memory, in one query."""

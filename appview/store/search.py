@@ -24,6 +24,9 @@ MAX_CANDIDATES: Final = 5_000
 MAX_COUNTED: Final = 20_000
 """In a search over all authors, a word that more memories have is as common as one that so many have."""
 
+MAX_COUNTED_IN_ALL: Final = 200_000
+"""Of all words of one query together, so many are counted: in a long query, the common words decide nothing."""
+
 TELLING_MATCHES: Final = 4_000
 """A search over all authors ranks what has one of the rarest words, of as many words as so many memories have."""
 
@@ -140,7 +143,7 @@ async def _count_among_all(
         conn,
         alternatives=list(wanted),
         queries=list(wanted.values()),
-        max_counted=MAX_COUNTED,
+        max_counted=min(MAX_COUNTED, MAX_COUNTED_IN_ALL // len(wanted)),
         watermark=watermark,
         as_of=filters.as_of,
         spaces=spaces.as_list(),

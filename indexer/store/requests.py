@@ -22,11 +22,19 @@ class Claim:
     reason: str
     attempts: int  # this one included
     requested_at: datetime
+    tracked: bool  # whether it is about a repo that is tracked
 
 
-async def claim(conn: Connection, kind: RequestKind, now: datetime, for_: timedelta, at_most: int) -> list[Claim]:
-    """Takes up to so many due requests of `kind`; without an answer they are due again after `for_`."""
-    rows = await _SQL.claim_requests.fetch(conn, kind=kind, now=now, claimed_until=now + for_, at_most=at_most)
+async def claim(
+    conn: Connection, kind: RequestKind, now: datetime, for_: timedelta, *, at_most: int, tracked: bool
+) -> list[Claim]:
+    """Takes up to so many due requests of `kind`, of repos that are tracked or of strangers.
+
+    Without an answer they are due again after `for_`.
+    """
+    rows = await _SQL.claim_requests.fetch(
+        conn, kind=kind, now=now, claimed_until=now + for_, at_most=at_most, tracked=tracked
+    )
     return [Claim(*tuple(row)) for row in rows]
 
 

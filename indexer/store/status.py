@@ -9,7 +9,6 @@ from pathlib import Path
 from memory.queries import Connection, load_queries
 
 _SQL = load_queries(Path(__file__).parent / "sql" / "status.sql")
-_STREAMS = load_queries(Path(__file__).parent / "sql" / "streams.sql")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +28,9 @@ class CursorStatus:
     seq: int
     frame_time: datetime | None  # as the source claims
     updated_at: datetime
+    stopped_reason: str | None  # it waits for an operator
+    gap_at: datetime | None  # frames were lost
+    followed: bool  # by a running daemon
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +93,7 @@ async def index_status(conn: Connection) -> IndexStatus:
     backlog = await _SQL.backlog.fetchrow(conn)
     parked, parked_bytes, quarantined = tuple(backlog) if backlog else (0, 0, 0)
     return IndexStatus(
-        cursors=[CursorStatus(*tuple(row)) for row in await _STREAMS.cursors.fetch(conn)],
+        cursors=[CursorStatus(*tuple(row)) for row in await _SQL.followed_sources.fetch(conn)],
         repos=[ReposStatus(*tuple(row)) for row in await _SQL.repos_by_state.fetch(conn)],
         memories=await memory_counts(conn),
         invalid={row["reason"]: row["records"] for row in await _SQL.invalid_by_reason.fetch(conn)},

@@ -23,6 +23,7 @@ HOST = ("--host", "localhost:2583")
 FROM = (*HOST, "--identities", str(EXPORT))
 REPORT = {"frames", "commits_verified", "rejected", "already_applied", "memories", "seconds"}
 STATUS = {
+    "problems",
     "cursors",
     "repos",
     "memories",
@@ -290,7 +291,7 @@ async def test_refusal_of_the_database_tells_nothing_of_a_record(database: Datab
 async def test_status_of_an_empty_index(database_url: str):
     ended = await indexer("status", DATABASE_URL=database_url)
     assert (ended.status, ended.errors) == (0, "")
-    assert ended.output.startswith("Memories   0 current, 0 masked, 0 invalid\n")
+    assert ended.output.startswith("All is well\n\nMemories   0 current, 0 masked, 0 invalid\n")
     assert "nothing was followed or replayed yet" in ended.output
 
 
@@ -305,7 +306,9 @@ async def test_status_tells_what_a_replay_left(database_url: str):
     status = (await indexer("status", "--json", DATABASE_URL=database_url)).last_line
     assert status["memories"] == report["memories"]
     [cursor] = status["cursors"]
-    assert cursor.keys() == {"source", "seq", "frame_time", "updated_at"}
+    assert cursor.keys() == {
+        "source", "seq", "frame_time", "updated_at", "stopped_reason", "gap_at", "followed",
+    }  # fmt: skip
     assert (cursor["source"], cursor["seq"]) == ("http://localhost:2583", len(frames_of("pds1-live.bin")))
     assert {(group["state"], group["reason"]) for group in status["repos"]} == {("active", None)}
     assert status["invalid"]["rkeyNoTid"] > 0

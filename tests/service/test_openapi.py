@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from appview.keys import uri_of
 from appview.lexicon import ObjectType
+from appview.openapi import GENERAL_ERRORS
 from memory.database import Database
 from tests.api_client import CATALOGUE, NAMESPACE, Api
 from tests.memory_rows import ALICE, MemoryRows, day, text
@@ -111,6 +113,16 @@ async def test_real_answers_are_as_described(database: Database, document: dict[
     for method, parameters in asked:
         described = document["paths"][f"/xrpc/{NAMESPACE}{method}"]["get"]["responses"]["200"]
         assert holds(document, described["content"]["application/json"]["schema"], await api.get(method, **parameters))
+
+
+def test_the_written_page_names_every_method_and_error() -> None:
+    written = (Path(__file__).parents[2] / "docs" / "api.md").read_text()
+    for nsid, method in CATALOGUE.methods.items():
+        assert f"`{nsid.removeprefix(NAMESPACE)}`" in written
+        for error in method.errors:
+            assert f"`{error.name}`" in written
+    for name, _ in GENERAL_ERRORS.values():
+        assert f"`{name}`" in written
 
 
 async def test_the_page_of_docs_names_every_method_property_and_error(database: Database) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from appview.representation import MIN_COMPRESSED_BYTES
+from appview.store.views import load_memories
 from memory.database import Database
 from tests.api_client import NAMESPACE, Api
 from tests.memory_rows import ALICE, BOB, MemoryRows, day, text
@@ -166,14 +167,13 @@ async def test_lines_that_cannot_be_finished_stay_unfinished(
 ) -> None:
     api, _ = await filled(database, 250)
     calls = 0
-    load = __import__("appview.routes.records", fromlist=["load_memories"]).load_memories
 
     async def failing(*arguments: Any, **named: Any) -> Any:
         nonlocal calls
         calls += 1
         if calls == 2:
             raise OSError("gone")
-        return await load(*arguments, **named)
+        return await load_memories(*arguments, **named)
 
     monkeypatch.setattr("appview.routes.records.load_memories", failing)
     sent = await ask(api, LIST, LINES)

@@ -34,3 +34,11 @@ select
     (select count(*) from parked_commits) as parked_commits,
     (select coalesce(sum(octet_length(frame)), 0) from parked_commits)::bigint as parked_bytes,
     (select count(*) from quarantine) as quarantined_frames;
+
+-- name: followed_sources
+-- How far each source's stream is covered, who follows it, and what became of it.
+select s.source, s.seq, s.frame_time, s.updated_at, s.stopped_reason, s.gap_at,
+    coalesce(l.expires_at > now(), false) as followed
+from sources s
+left join leases l using (source)
+order by s.source;

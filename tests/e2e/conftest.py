@@ -1,0 +1,35 @@
+"""The network runs once; it is skipped, loudly, where its packages cannot be had, but for CI."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncGenerator, Generator
+from pathlib import Path
+
+import pytest
+
+from memory.database import Database
+from tests.e2e.node import OutOfReach
+from tests.e2e.servers import Network, running_network
+from tests.e2e.world import World, open_world
+
+
+@pytest.fixture(scope="session")
+def network(tmp_path_factory: pytest.TempPathFactory) -> Generator[Network]:
+    """Two PDSes and their directory."""
+    try:
+        with running_network(tmp_path_factory.mktemp("network")) as running:
+            yield running
+    except OutOfReach as failure:
+        reason = f"NOT PROVEN ON A REAL PDS: npm is out of reach, and its packages are not here\n{failure}"
+        if os.environ.get("CI"):
+            pytest.fail(reason)
+        pytest.skip(reason)
+
+
+@pytest.fixture
+async def world(network: Network, database: Database, database_url: str, tmp_path: Path) -> AsyncGenerator[World]:
+    """A daemon that is started, and follows both PDSes."""
+    async with open_world(network, database, database_url, tmp_path) as opened:
+        await opened.daemon.start()
+        yield opened

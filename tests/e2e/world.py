@@ -1,0 +1,135 @@
+"""A daemon on the real network, for one test: its own database, fresh accounts, proxies before the PDSes."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from indexer.store import leases
+from memory.database import Database
+from memory.identifiers import COLLECTION
+from tests.builders import memory
+from tests.e2e.accounts import Account, new_account
+from tests.e2e.comparison import assert_same, waiting_for_fetch
+from tests.e2e.daemon import Daemon, environment, until
+from tests.e2e.servers import Network, Pds
+from tests.fakes.proxy import Proxy, proxy
+
+
+@dataclass
+class World:
+    """Everything that a test moves."""
+
+    network: Network
+    database: Database
+    daemon: Daemon
+    proxies: Sequence[Proxy]  # before each PDS
+    relays: dict[str, Pds]  # URL of a relay → the PDS whose stream it hands on
+
+    @property
+    def sources(self) -> dict[str, Pds]:
+        return {pds.url: pds for pds in self.network.pdses} | self.relays
+
+    async def account(self, pds: int = 0) -> Account:
+        """Someone new at one of the PDSes."""
+        return await new_account(self.network.pdses[pds])
+
+    async def begin_here(self) -> None:
+        """What was before this test is none of its business."""
+        async with self.database.transaction() as conn:
+            for url, pds in self.sources.items():
+                await leases.set_cursor(conn, url, pds.last_seq(), datetime.now(UTC))
+
+    async def cursor(self, source: str) -> int:
+        """How far a source is durable."""
+        async with self.database.connection() as conn:
+            return int(await conn.fetchval("select seq from sources where source = $1", source) or 0)
+
+    async def is_beyond(self, source: str, seq: int) -> bool:
+        """Whether a source is durable further than that."""
+        self.daemon.assert_alive()
+        return await self.cursor(source) > seq
+
+    def cut(self) -> None:
+        """Tears every stream."""
+        for each in self.proxies:
+            each.cut()
+
+    async def caught_up(self) -> None:
+        """Waits until all that was sent is durable, and no commit or look-up that is due waits."""
+        wanted = {url: pds.last_seq() for url, pds in self.sources.items()}
+
+        async def done() -> bool:
+            self.daemon.assert_alive()
+            async with self.database.connection() as conn:
+                cursors = {row["source"]: row["seq"] for row in await conn.fetch("select source, seq from sources")}
+                busy = await conn.fetchval(
+                    "select (select count(*) from parked_commits) + (select count(*) from requests where"
+                    " kind = 'identity' and (attempts = 0 or not_before < now()))"
+                )
+            return not busy and all(cursors.get(url, 0) >= seq for url, seq in wanted.items())
+
+        try:
+            await until(done, f"all of {wanted}")
+        except Exception as late:
+            late.add_note(await self.told())
+            raise
+
+    async def let_time_pass(self) -> None:
+        """Ten minutes go by while the daemon is away: it may look identities up again, and nobody holds a lease."""
+        await self.daemon.kill()
+        async with self.database.transaction() as conn:
+            await conn.execute("update identities set resolved_at = resolved_at - interval '11 minutes'")
+            await conn.execute("update requests set not_before = not_before - interval '11 minutes'")
+            await conn.execute("delete from leases")
+        await self.daemon.start()
+
+    async def same(self, *accounts: Account) -> None:
+        """Every account is shown as it is held, and none waits for a fetch."""
+        await self.caught_up()
+        await assert_same(self.database, accounts)
+        waiting = await waiting_for_fetch(self.database)
+        assert waiting == {}, waiting
+
+    async def told(self) -> str:
+        """What there is to see when something went wrong."""
+        async with self.database.connection() as conn:
+            tables = {
+                name: [dict(row) for row in await conn.fetch(f"select * from {name}")]
+                for name in ("sources", "requests", "rejections", "repos", "account_status", "leases")
+            }
+            parked = await conn.fetch("select repo, rev, source, seq, reason from parked_commits")
+        lines = [f"{name}: {row}" for name, rows in tables.items() for row in rows]
+        return "\n".join([*lines, *(f"parked: {dict(row)}" for row in parked), self.daemon.log()])
+
+
+@asynccontextmanager
+async def open_world(
+    network: Network, database: Database, database_url: str, folder: Path, *, relayed: Sequence[int] = ()
+) -> AsyncGenerator[World]:
+    """A world whose daemon does not run yet; `relayed` PDSes are followed through a relay too."""
+    async with AsyncExitStack() as open_ones:
+        proxies = [await open_ones.enter_async_context(proxy(pds.inside, door=pds.door)) for pds in network.pdses]
+        relays = [await open_ones.enter_async_context(proxy(network.pdses[number].inside)) for number in relayed]
+        settings = environment(
+            database_url=database_url,
+            plc_url=network.plc_url,
+            pds_urls=[pds.url for pds in network.pdses],
+            relay_urls=[relay.url for relay in relays],
+        )
+        daemon = Daemon(settings, folder / "daemon.log")
+        of_relays = {relay.url: network.pdses[number] for relay, number in zip(relays, relayed, strict=True)}
+        world = World(network, database, daemon, [*proxies, *relays], of_relays)
+        await world.begin_here()
+        try:
+            yield world
+        finally:
+            await daemon.kill()
+
+
+def replacing(content: str, account: Account, *rkeys: str) -> dict[str, object]:
+    """A memory that replaces others of the same account."""
+    return memory(content, supersedes=[f"at://{account.did}/{COLLECTION}/{rkey}" for rkey in rkeys])
