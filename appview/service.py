@@ -8,6 +8,7 @@ import signal
 import socket
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
@@ -25,8 +26,9 @@ from appview.routes.search import search_records
 from appview.routes.stats import get_stats
 from appview.store.service import load_page_cursor_key
 from appview.web.pages import build_pages
-from memory.database import connect_database
-from memory.errors import Misconfigured
+from memory.database import Database, connect_database
+from memory.errors import Misconfigured, Unavailable
+from memory.health import build_health_app, open_health_server
 from memory.settings import Settings
 from memory.telemetry import get_logger
 
@@ -35,6 +37,7 @@ VERSION: Final = "0.1.0"
 _CONNECTIONS: Final = 10
 _BACKLOG: Final = 1_024
 _STOP_TIMEOUT_S: Final = 10
+_READY_TIMEOUT_S: Final = 2
 _NAMESPACE: Final = "dev.bastienrobert.memory."
 _ANSWERS: Final[dict[str, Answer]] = {
     "searchRecords": search_records,
@@ -73,8 +76,21 @@ async def serve(settings: Settings, *, host: str, port: int) -> None:
             for stop in (signal.SIGINT, signal.SIGTERM):
                 asyncio.get_running_loop().add_signal_handler(stop, server.handle_exit, stop, None)
             get_logger().info("api_started", host=host, port=port)
-            await server.serve(sockets=[listener])
+            async with _metrics_served(settings, app):
+                await server.serve(sockets=[listener])
             get_logger().info("api_stopped", host=host, port=port)
+
+
+@asynccontextmanager
+async def _metrics_served(settings: Settings, app: App) -> AsyncGenerator[None]:
+    port = settings.appview.metrics_port
+    if port is None:
+        yield
+        return
+    health = build_health_app(app.metrics.registry, app.ready)
+    async with asyncio.TaskGroup() as tasks, open_health_server(settings.appview.host, port, health) as server:
+        tasks.create_task(server.serve())
+        yield
 
 
 class _Server(uvicorn.Server):
@@ -111,7 +127,7 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 @asynccontextmanager
-async def open_app(settings: Settings, *, clock: Callable[[], datetime]) -> AsyncGenerator[ASGIApp]:
+async def open_app(settings: Settings, *, clock: Callable[[], datetime]) -> AsyncGenerator[App]:
     """The application, on the database of the settings."""
     async with connect_database(settings.database, application_name="appview", connections=_CONNECTIONS) as database:
         async with database.connection() as conn:
@@ -122,18 +138,38 @@ async def open_app(settings: Settings, *, clock: Callable[[], datetime]) -> Asyn
         yield build_app(resources, url=settings.appview.public_url)
 
 
-def build_app(resources: Resources, *, url: str | None) -> ASGIApp:
+@dataclass(frozen=True, slots=True)
+class App:
+    """The application, and what there is to tell of it."""
+
+    xrpc: ASGIApp
+    pages: ASGIApp
+    database: Database
+    metrics: Metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request."""
+        path: str = scope["path"]
+        part = self.xrpc if path.startswith(PREFIX) or path + "/" == PREFIX else self.pages
+        await part(scope, receive, send)
+
+    async def ready(self) -> str | None:
+        """Why it is not ready to answer; None: it is."""
+        try:
+            async with asyncio.timeout(_READY_TIMEOUT_S), self.database.connection() as conn:
+                await load_page_cursor_key(conn)
+        except (Unavailable, TimeoutError):
+            return "the database does not answer"
+        return None
+
+
+def build_app(resources: Resources, *, url: str | None) -> App:
     """The application; `url` is where clients reach it, None if that is not known."""
     catalogue = load_catalogue()
     routes = routes_of(catalogue)
-    xrpc = Xrpc({route.method.nsid: route for route in routes}, resources, Metrics(), VERSION)
-    pages = build_pages(catalogue, routes, version=VERSION, url=url)
-
-    async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        path: str = scope["path"]
-        await (xrpc if path.startswith(PREFIX) or path + "/" == PREFIX else pages)(scope, receive, send)
-
-    return app
+    metrics = Metrics()
+    xrpc = Xrpc({route.method.nsid: route for route in routes}, resources, metrics, VERSION)
+    return App(xrpc, build_pages(catalogue, routes, version=VERSION, url=url), resources.database, metrics)
 
 
 def routes_of(catalogue: Catalogue) -> list[Route]:

@@ -118,6 +118,9 @@ class AppviewSettings(_Part):
     prefix = "APPVIEW_"
     host: str = Field(default="127.0.0.1", description="The address to listen on.")
     port: int = Field(default=8600, ge=1, le=65535, description="The port to listen on.")
+    metrics_port: int | None = Field(
+        default=None, ge=1, le=65535, description="The port of `/live`, `/ready` and `/metrics`. Unset: none."
+    )
     public_url: Source | None = Field(
         default=None, description="The URL by which clients reach the API. Unset: made of host and port."
     )

@@ -224,11 +224,13 @@ CREATE INDEX memories_by_time ON public.memories USING btree (repo, space, effec
 
 CREATE INDEX memories_components ON public.memories USING btree (repo, space, component) WHERE (component IS NOT NULL);
 
+CREATE INDEX memories_public_by_occurrence ON public.memories USING btree (occurred_from, repo, rkey) WHERE (space = ''::text);
+
 CREATE INDEX memories_public_by_time ON public.memories USING btree (effective_at, repo, rkey) WHERE (space = ''::text);
 
 CREATE INDEX memories_public_terms ON public.memories USING gin (terms) WHERE (space = ''::text);
 
-CREATE INDEX memory_edges_by_target ON public.memory_edges USING btree (repo, space, target);
+CREATE INDEX memory_edges_by_target ON public.memory_edges USING btree (repo, space, target, rkey);
 
 CREATE INDEX memory_edges_upward ON public.memory_edges USING btree (repo, space) WHERE upward;
 

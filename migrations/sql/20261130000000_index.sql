@@ -88,6 +88,7 @@ create table memories (
 );
 create index memories_by_time on memories (repo, space, effective_at, rkey);
 create index memories_public_by_time on memories (effective_at, repo, rkey) where space = '';
+create index memories_public_by_occurrence on memories (occurred_from, repo, rkey) where space = '';
 create index memories_public_terms on memories using gin (terms) where space = '';
 create index memories_components on memories (repo, space, component) where component is not null;
 
@@ -101,7 +102,7 @@ create table memory_edges (
     ignored boolean not null default false, -- by the rule for cycles
     primary key (repo, space, rkey, target)
 );
-create index memory_edges_by_target on memory_edges (repo, space, target);
+create index memory_edges_by_target on memory_edges (repo, space, target, rkey);
 create index memory_edges_upward on memory_edges (repo, space) where upward;
 
 -- Observed states of one record: created, updated, deleted.
