@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
@@ -48,6 +49,9 @@ async def recompute(conn: Connection, affected: Iterable[RecordKey]) -> None:
 
 
 async def _evaluate_region(conn: Connection, key: RepoKey, rkeys: set[str]) -> None:
-    nodes, inside = await rows.replaced_region(conn, key, sorted(rkeys))
-    found = evaluate(nodes)
-    await rows.store_masks(conn, key, {rkey: found[rkey] for rkey in sorted(inside)})
+    """Cycles that lie in reach, and have none of `rkeys` in them, are as they were: most of a region is only walked."""
+    region = await rows.replaced_region(conn, key, sorted(rkeys))
+    # In a thread, for a region may be as large as a repo's quota of edges, and sockets and leases must not wait for it.
+    found = await asyncio.to_thread(evaluate, region.nodes, only=rkeys)
+    masks = {rkey: found[rkey] for rkey in sorted(region.inside) if rkey in found}
+    await rows.store_masks(conn, key, masks, region.ignored)

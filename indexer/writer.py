@@ -41,7 +41,7 @@ from indexer.store import repos as repo_rows
 from indexer.store.records import CurrentMemory
 from indexer.verify.reasons import Fault
 from memory.database import Database
-from memory.queries import Connection, StatementFailed
+from memory.queries import Connection, StatementFailed, StatementTimedOut
 from memory.space import PUBLIC
 
 FIRST_STATISTICS_AT = 500
@@ -88,7 +88,7 @@ class Writer:
         """
         try:
             outcome = await self._transact(batch, now, self._take)
-        except StatementFailed as failure:
+        except (StatementFailed, StatementTimedOut) as failure:
             if not _is_about_data(failure):
                 raise
             outcome = await self._transact(batch, now, self._take_in_halves)
@@ -119,7 +119,7 @@ class Writer:
         try:
             async with conn.transaction():
                 return await self._take(conn, arrivals)
-        except StatementFailed as failure:
+        except (StatementFailed, StatementTimedOut) as failure:
             if not _is_about_data(failure):
                 raise
             if len(arrivals) == 1:
@@ -202,12 +202,17 @@ class Writer:
 _NO_REJECTION = (Effect.ACCEPTED, Effect.ALREADY_APPLIED)
 
 
-def _is_about_data(failure: StatementFailed) -> bool:
-    """Class 22: data that a type cannot hold; 54: more than a limit of the server; 42601: text that is no tsvector."""
+def _is_about_data(failure: StatementFailed | StatementTimedOut) -> bool:
+    """Class 22: data that a type cannot hold; 54: more than a limit of the server; 42601: text that is no tsvector.
+
+    What takes too long is what one repo made so, as all that can be slow grows with one repo's contents.
+    """
+    if isinstance(failure, StatementTimedOut):
+        return True
     return (failure.sqlstate or "").startswith(("22", "54", "42601"))
 
 
-def _without_data(arrival: Arrival, failure: StatementFailed) -> Arrival:
+def _without_data(arrival: Arrival, failure: StatementFailed | StatementTimedOut) -> Arrival:
     """The same, as far as the database can hold it; raises the failure where nothing can be left out."""
     match arrival:
         case CommitArrived() if arrival.commit.fault is not Fault.UNSTORABLE:

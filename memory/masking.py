@@ -7,7 +7,7 @@ one another in a circle. It is *oversize* beyond a bound on its members.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -115,7 +115,12 @@ def is_upward(source: OrderKey, target: OrderKey) -> bool:
     return target > source
 
 
-def evaluate(nodes: Mapping[str, Node], component_members_max: int = COMPONENT_MEMBERS_MAX) -> dict[str, Mask]:
+def evaluate(
+    nodes: Mapping[str, Node],
+    component_members_max: int = COMPONENT_MEMBERS_MAX,
+    *,
+    only: Collection[str] | None = None,
+) -> dict[str, Mask]:
     """The masks of memories by rkey, from a part of a repo or all of it.
 
     The mask of a memory is right if `nodes` has all of its component's members, and its replacers; of those from
@@ -124,7 +129,11 @@ def evaluate(nodes: Mapping[str, Node], component_members_max: int = COMPONENT_M
 
     In a component the newest member ignores the edges from inside; as of T that is judged among the memories effective
     by then. In an oversize component every upward edge is ignored at all times instead, which leaves no circle.
+
+    `only`: answers for these memories and for whoever is in a component with one of them, and for no others; judging a
+    component in time is what costs.
     """
+    wanted: Collection[str] = nodes if only is None else only
     replacers: dict[str, list[Node]] = {rkey: [] for rkey in nodes}
     circles_possible = False
     for node in nodes.values():
@@ -135,6 +144,8 @@ def evaluate(nodes: Mapping[str, Node], component_members_max: int = COMPONENT_M
     masks: dict[str, Mask] = {}
     if circles_possible:
         for rkeys in _components(nodes):
+            if rkeys.isdisjoint(wanted):
+                continue
             members = {rkey: nodes[rkey] for rkey in rkeys}
             if len(members) > component_members_max:
                 masks |= _oversize_masks(members, replacers)
@@ -142,7 +153,7 @@ def evaluate(nodes: Mapping[str, Node], component_members_max: int = COMPONENT_M
                 masks |= _component_masks(members, replacers)
     # What is in no component now is in none as of any time: a component among some of the memories lies inside one
     # among all of them. So no edge to it is ever ignored, and it is masked from its first replacer on.
-    for rkey in nodes.keys() - masks.keys():
+    for rkey in (nodes.keys() & wanted) - masks.keys():
         masks[rkey] = Mask(_first_effective(replacers[rkey]), None, None, frozenset())
     return masks
 

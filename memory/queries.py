@@ -59,6 +59,10 @@ class StatementFailed(MemoryAppviewError):
         super().__init__(f"The database refused {what} (SQLSTATE {sqlstate or 'unknown'}).", sqlstate=sqlstate)
 
 
+class StatementTimedOut(Unavailable):
+    """A statement took longer than any should."""
+
+
 DRIVER_ERRORS = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
 DRIVER_FAILURES = (*DRIVER_ERRORS, OSError)  # of a socket, where only the driver is at work
 
@@ -76,6 +80,8 @@ def translate(failure: BaseException, statement: str | None = None) -> MemoryApp
             return StatementFailed(sqlstate, statement)
         case asyncpg.DataError():  # raised by the driver's own encoders, which speak no SQLSTATE
             return StatementFailed("22000", statement)
+        case TimeoutError():
+            return StatementTimedOut()
         case _:
             return Unavailable("The connection to the database is lost.")
 

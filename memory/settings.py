@@ -100,7 +100,7 @@ class IndexerSettings(_Part):
         default=ByteSize(256 * MIB), description="How many bytes of records of one repo are kept, like `256MiB`."
     )
     repo_max_edges: Count = Field(
-        default=200_000, description="How many `supersedes` entries within one repo (and Space) are kept."
+        default=50_000, description="How many `supersedes` entries within one repo (and Space) are kept."
     )
     batch_events: Count = Field(default=500, description="How many events one transaction writes, at most.")
     health_port: int | None = Field(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
@@ -40,24 +41,33 @@ async def component_members(conn: Connection, key: RepoKey, components: Iterable
     return {row["rkey"] for row in rows}
 
 
-async def replaced_region(conn: Connection, key: RepoKey, rkeys: Iterable[str]) -> tuple[dict[str, Node], set[str]]:
-    """The nodes that `rkeys` replace, directly or through others, themselves and all direct replacers included.
+Edge = tuple[str, str]  # (rkey, target)
 
-    Returns all of these nodes, and the rkeys of those inside the region: no cycle that has one of them leaves it.
-    """
-    nodes: dict[str, Node] = {}
-    inside: set[str] = set()
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """A part of a repo that no cycle of its inside leaves."""
+
+    nodes: dict[str, Node]  # with all direct replacers of those inside
+    inside: set[str]
+    ignored: set[Edge]  # among the edges between nodes
+
+
+async def replaced_region(conn: Connection, key: RepoKey, rkeys: Iterable[str]) -> Region:
+    """What `rkeys` replace, directly or through others, themselves and all direct replacers included."""
+    region = Region({}, set(), set())
     for row in await _SQL.replaced_region.fetch(conn, repo=key[0], space=key[1], rkeys=list(rkeys)):
         rkey = row["rkey"]
         order = order_key(row["revised_at"], None, rkey)
-        nodes[rkey] = Node(rkey, order, row["effective_at"], tuple(row["targets"]))
+        region.nodes[rkey] = Node(rkey, order, row["effective_at"], tuple(row["targets"]))
+        region.ignored.update((rkey, target) for target in row["ignored"])
         if row["inside"]:
-            inside.add(rkey)
-    return nodes, inside
+            region.inside.add(rkey)
+    return region
 
 
-async def store_masks(conn: Connection, key: RepoKey, masks: Mapping[str, Mask]) -> None:
-    """Stores the masks of a region, and which of its edges the rule for cycles ignores."""
+async def store_masks(conn: Connection, key: RepoKey, masks: Mapping[str, Mask], ignored: set[Edge]) -> None:
+    """Stores masks, and which edges into their memories the rule for cycles ignores; `ignored` are those that it did."""
     repo, space = key
     await _SQL.store_masks.execute(
         conn,
@@ -68,15 +78,17 @@ async def store_masks(conn: Connection, key: RepoKey, masks: Mapping[str, Mask])
         spans=[None if mask.spans is None else _multirange(mask.spans) for mask in masks.values()],
         components=[mask.component for mask in masks.values()],
     )
-    ignored = [(replacer, rkey) for rkey, mask in masks.items() for replacer in sorted(mask.ignored)]
-    await _SQL.store_ignored_edges.execute(
-        conn,
-        repo=repo,
-        space=space,
-        region=list(masks),
-        rkeys=[replacer for replacer, _ in ignored],
-        targets=[rkey for _, rkey in ignored],
-    )
+    before = {edge for edge in ignored if edge[1] in masks}
+    now = {(replacer, rkey) for rkey, mask in masks.items() for replacer in mask.ignored}
+    turned = sorted(before ^ now)
+    if turned:
+        await _SQL.turn_edges.execute(
+            conn,
+            repo=repo,
+            space=space,
+            rkeys=[rkey for rkey, _ in turned],
+            targets=[target for _, target in turned],
+        )
 
 
 def _multirange(spans: Iterable[tuple[datetime, datetime | None]]) -> str:

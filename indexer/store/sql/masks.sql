@@ -68,11 +68,15 @@ region (rkey) as (
 select m.rkey, coalesce(m.updated_at, m.created_at) as revised_at, m.effective_at, true as inside,
     array(
         select e.target from memory_edges e where (e.repo, e.space, e.rkey) = (m.repo, m.space, m.rkey)
-    ) as targets
+    ) as targets,
+    array(
+        select e.target from memory_edges e where (e.repo, e.space, e.rkey) = (m.repo, m.space, m.rkey) and e.ignored
+    ) as ignored
 from region r
 join memories m on m.repo = :repo and m.space = :space and m.rkey = r.rkey
 union all
-select s.rkey, coalesce(s.updated_at, s.created_at), s.effective_at, false, array_agg(e.target)
+select s.rkey, coalesce(s.updated_at, s.created_at), s.effective_at, false, array_agg(e.target),
+    coalesce(array_agg(e.target) filter (where e.ignored), '{}')
 from region r
 join memory_edges e on e.repo = :repo and e.space = :space and e.target = r.rkey
 join memories s on (s.repo, s.space, s.rkey) = (e.repo, e.space, e.rkey)
@@ -88,8 +92,8 @@ where m.repo = :repo and m.space = :space and m.rkey = n.rkey
     and (m.masked_from, m.masked_spans, m.component)
         is distinct from (n.masked_from, n.spans::tstzmultirange, n.component);
 
--- name: store_ignored_edges
--- Which edges of a region the rule for cycles ignores.
+-- name: turn_edges
+-- Edges that the rule for cycles ignores from now on, or no longer.
 update memory_edges e set ignored = not e.ignored
-where e.repo = :repo and e.space = :space and e.rkey = any(:region::text[])
-    and e.ignored <> ((e.rkey, e.target) in (select * from unnest(:rkeys::text[], :targets::text[])));
+from unnest(:rkeys::text[], :targets::text[]) as k (rkey, target)
+where e.repo = :repo and e.space = :space and e.rkey = k.rkey and e.target = k.target;
