@@ -31,6 +31,7 @@ from indexer.arrivals import (
     SyncArrived,
     TakedownOrdered,
 )
+from indexer.interpret import StoredMemory
 from indexer.ledger import Effect, Ledger, RecordKey
 from indexer.quota import QuotaLimits
 from indexer.record_state import RecordState
@@ -135,7 +136,7 @@ class Writer:
         What was never counted is planned for as if it were one row, so that each look-up reads all of its repo.
         Autovacuum would come within minutes.
         """
-        self._records += sum(len(arrival.ops) for arrival in batch.arrivals if isinstance(arrival, CommitArrived))
+        self._records += sum(_rows_of(arrival) for arrival in batch.arrivals if isinstance(arrival, CommitArrived))
         if self._records >= self._analyze_at:
             async with self._database.connection() as conn:
                 await record_rows.analyze(conn)
@@ -200,6 +201,12 @@ class Writer:
 
 # What is applied, or was applied before, is no rejection.
 _NO_REJECTION = (Effect.ACCEPTED, Effect.ALREADY_APPLIED)
+
+
+def _rows_of(arrival: CommitArrived) -> int:
+    """About how many rows a commit brings: a memory each, and an edge for each that it replaces."""
+    entries = [op.entry for op in arrival.ops]
+    return len(entries) + sum(len(entry.targets) for entry in entries if isinstance(entry, StoredMemory))
 
 
 def _is_about_data(failure: StatementFailed | StatementTimedOut) -> bool:

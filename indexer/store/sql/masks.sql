@@ -80,7 +80,7 @@ select s.rkey, coalesce(s.updated_at, s.created_at), s.effective_at, false, arra
 from region r
 join memory_edges e on e.repo = :repo and e.space = :space and e.target = r.rkey
 join memories s on (s.repo, s.space, s.rkey) = (e.repo, e.space, e.rkey)
-where not exists (select from region inside where inside.rkey = s.rkey)
+where s.rkey not in (select rkey from region) -- hashed; an anti join is planned as if the region were one row
 group by s.rkey, s.updated_at, s.created_at, s.effective_at;
 
 -- name: store_masks
