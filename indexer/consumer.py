@@ -7,7 +7,7 @@ becomes an arrival that the writer makes durable.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache
 from typing import assert_never
@@ -83,7 +83,7 @@ class _Doubt:
     """A key that did not fit, until it was asked for anew."""
 
     key: str
-    parked: int = 0
+    parked: set[str] = field(default_factory=set[str])  # revs
 
 
 class Consumer:
@@ -135,10 +135,15 @@ class Consumer:
         if len(self.keyless) < KEYLESS_MAX:
             self.keyless.add(repo)
 
-    def let_go(self, repo: str) -> None:
-        """Judges what comes of a repo by the key that is known now."""
+    def let_go(self, repo: str, *, settled: bool) -> None:
+        """Judges what comes of a repo again; by the key that is known now, unless that is still in doubt."""
         self.keyless.discard(repo)
-        self._doubts.pop(repo, None)
+        if settled:
+            self._doubts.pop(repo, None)
+
+    def held_back(self) -> set[str]:
+        """Repos that have something parked for their key."""
+        return self.keyless | self._doubts.keys()
 
     def concerned(self, repo: str) -> bool:
         """Whether all events of a repo are read."""
@@ -219,7 +224,7 @@ class Consumer:
         try:
             commit = verify_commit(event, self._key(key), place.seen_at)
         except Rejected as refusal:
-            if refusal.reason in _KEY_MAY_HAVE_CHANGED and self._may_doubt(event.did, key):
+            if refusal.reason in _KEY_MAY_HAVE_CHANGED and self._may_doubt(event, key):
                 return [CommitParked(place, event.did, event.rev, frame, refusal.reason)]
             self.candidates.discard(event.did)
             return [CommitRefused(place, event.did, refusal.reason)]
@@ -232,15 +237,16 @@ class Consumer:
         self.candidates.discard(event.did)
         return [IdentityResolved(place, identity), arrived]
 
-    def _may_doubt(self, did: str, key: str) -> bool:
+    def _may_doubt(self, event: CommitEvent, key: str) -> bool:
         """Whether a commit that `key` does not fit may wait until the key is asked for anew."""
-        if did not in self._doubts:
-            if not self._may_refresh(did):
+        doubt = self._doubts.get(event.did)
+        if doubt is None:
+            if not self._may_refresh(event.did):
                 return False
-            self._doubts[did] = _Doubt(key)
-        doubt = self._doubts[did]
-        doubt.parked += 1
-        return doubt.parked <= DOUBTED_COMMITS_MAX
+            doubt = self._doubts[event.did] = _Doubt(key)
+        if len(doubt.parked) < DOUBTED_COMMITS_MAX:
+            doubt.parked.add(event.rev)
+        return event.rev in doubt.parked
 
     def _sync(self, place: Place, event: SyncEvent, identity: Identity | None) -> list[Arrival]:
         claimed = None

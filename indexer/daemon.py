@@ -78,11 +78,14 @@ class Judge:
                     case WaitingArrival():
                         batch.arrivals.append(waiting.arrival)
                     case WaitingRelease():
-                        if batch:
-                            yield batch
-                        batch = Batch(await self._released(pipeline, waiting))
+                        pass  # at the end: until then, what comes of its repo joins what is parked
                 if count % FRAMES_BETWEEN_YIELDS == 0:
                     await asyncio.sleep(0)
+            if releases := [waiting for waiting in load.waiting if isinstance(waiting, WaitingRelease)]:
+                if batch:
+                    yield batch
+                await pipeline.settled()
+                batch = Batch(await self._released(releases))
             batch.positions = load.positions
             if batch:
                 yield batch
@@ -92,15 +95,27 @@ class Judge:
         released = {waiting.repo for waiting in load.waiting if isinstance(waiting, WaitingRelease)}
         await self._resolver.reload(released)  # another process may have looked them up
 
-    async def _released(self, pipeline: Pipeline, waiting: WaitingRelease) -> list[Arrival]:
-        await pipeline.settled()
-        arrivals, complete = await patiently(
-            lambda: release(self._database, self._consumer, waiting, self._source_of),
-            "release",
-            self._metrics.write_retries.inc,
-        )
-        if not complete:
-            await self._intake.put(waiting)
+    async def _released(self, releases: list[WaitingRelease]) -> list[Arrival]:
+        """What is parked of these repos, once each; what is too much for one batch waits for another."""
+        arrivals: list[Arrival] = []
+        released_bytes = 0
+        for waiting in {each.repo: each for each in sorted(releases, key=lambda each: each.settled)}.values():
+            if released_bytes >= BATCH_BYTES_MAX:
+                await self._intake.put(waiting)
+                continue
+            released = await patiently(
+                lambda each=waiting: release(
+                    self._database, self._consumer, each.repo, self._source_of, settled=each.settled
+                ),
+                "release",
+                self._metrics.write_retries.inc,
+            )
+            arrivals += released.arrivals
+            released_bytes += released.frame_bytes
+            if not released.complete:
+                await self._intake.put(waiting)
+            elif waiting.answer is not None:
+                arrivals.append(waiting.answer)
         return arrivals
 
 

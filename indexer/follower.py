@@ -26,6 +26,7 @@ from memory.errors import MemoryAppviewError, Unavailable
 from memory.telemetry import get_logger
 
 GOOD_CONNECTION_S: Final = 30.0  # after which the next failure starts with the first back-off again
+GIVE_UP_S: Final = 2.0  # for a lease; without an answer it is left to run out
 STEPPED_OVER_AT: Final = 3  # broken framing that is met so often is no accident of one connection
 
 
@@ -105,8 +106,8 @@ class Follower:
             raise_first(failures)
         finally:
             # Without a database the lease runs out; an error from here would stand for the one that ended it.
-            with suppress(Unavailable):
-                async with self._following.database.connection() as conn:
+            with suppress(Unavailable, TimeoutError):
+                async with asyncio.timeout(GIVE_UP_S), self._following.database.connection() as conn:
                     await leases.give_up_lease(conn, url, self._following.holder)
 
     async def _keep_lease(self) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
-from contextlib import asynccontextmanager, contextmanager
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
 
 import uvicorn
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
@@ -13,6 +15,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from indexer.metrics import IndexerMetrics
+from memory.errors import Misconfigured
 
 Ready = Callable[[], Awaitable[str | None]]
 """Why it is not ready; null: it is."""
@@ -42,14 +45,23 @@ class _Server(uvicorn.Server):
         yield
 
 
-@asynccontextmanager
-async def open_server(host: str, port: int, app: Starlette) -> AsyncGenerator[uvicorn.Server]:
-    """A server whose `serve()` is to be run as a task; it stops when the context ends."""
-    config = uvicorn.Config(
-        app, host=host, port=port, lifespan="off", access_log=False, log_config=None, server_header=False
-    )
-    server = _Server(config)
+async def serve(host: str, port: int, app: Starlette) -> None:
+    """Serves until cancelled. Misconfigured: that address cannot be listened on."""
+    config = uvicorn.Config(app, lifespan="off", access_log=False, log_config=None, server_header=False)
+    with _listen(host, port) as listening:
+        server = _Server(config)
+        serving = asyncio.ensure_future(server.serve(sockets=[listening]))
+        try:
+            await asyncio.shield(serving)
+        finally:
+            server.should_exit = server.force_exit = True
+            await serving
+
+
+def _listen(host: str, port: int) -> socket.socket:
     try:
-        yield server
-    finally:
-        server.should_exit = True
+        return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+    except OSError as failure:
+        raise Misconfigured(
+            f"{host}:{port} cannot be listened on: {failure.strerror}.", setting="INDEXER_HEALTH_PORT"
+        ) from None

@@ -108,8 +108,7 @@ class IdentityWorker:
             await self._release(claim, settled=True)
             return
         await self._postpone(claim, "stale")
-        if claim.reason == "key_unknown":
-            await self._release(claim, settled=False)
+        await self._release(claim, settled=False)
 
     async def _ask(self, claim: Claim) -> Resolved:
         if claim.reason in ("bad_signature", "bad_key"):
@@ -120,16 +119,17 @@ class IdentityWorker:
 
     async def _release(self, claim: Claim, *, settled: bool) -> None:
         answer = RequestAnswered(self._place(), claim.repo, RequestKind.IDENTITY, claim.requested_at)
-        await self._intake.put(WaitingRelease(claim.repo, answer if settled else None))
+        await self._intake.put(WaitingRelease(claim.repo, settled, answer if settled else None))
 
     async def _postpone(self, claim: Claim, outcome: str) -> None:
         self._metrics.look_ups.labels(outcome).inc()
         longest = DIRECTORY_WAIT_MAX if claim.repo.startswith("did:plc:") else HOST_WAIT_MAX
-        wait = min(longest, WAIT_FIRST * 2 ** min(claim.attempts - 1, 12)) * random.uniform(0.75, 1.25)  # noqa: S311
+        wait = min(longest, WAIT_FIRST * 2 ** min(claim.attempts - 1, 12))
+        not_before = self._clock() + wait * random.uniform(0.75, 1.25)  # noqa: S311
 
         async def store() -> None:
             async with self._database.connection() as conn:
-                await requests.postpone(conn, claim, self._clock() + wait)
+                await requests.postpone(conn, claim, not_before)
 
         await patiently(store, "postponement", self._metrics.write_retries.inc)
 

@@ -46,9 +46,8 @@ class WaitingRelease:
     """A repo whose parked commits can be judged now."""
 
     repo: str
-    answer: (
-        RequestAnswered | None
-    )  # its identity was just looked up, and this says so once all are judged; null: not now
+    settled: bool  # its identity was just looked up: what cannot be judged now never will be
+    answer: RequestAnswered | None = None  # to be written once all are judged
 
 
 Waiting = WaitingFrame | WaitingArrival | WaitingRelease

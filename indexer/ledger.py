@@ -200,10 +200,11 @@ class Ledger:
                 state.put(op.entry, commit.rev, at)
 
     def _cut_off(self, arrival: RepoCutOff) -> None:
-        row = self.rows.get((arrival.repo, PUBLIC))
-        self._count(arrival.place, "lane_full", Effect.DESYNCHRONIZED if row else Effect.IGNORED)
-        if row is not None:
-            self._desynchronize(row, "lane_full", arrival.place)
+        """What was cut off was never verified, so it changes no state: a forger could have filled the lane.
+
+        If the author's own was among it, their next commit will not chain, or their latest tells.
+        """
+        self._refused(arrival.place, arrival.repo, "lane_full")
 
     def _record(self, key: RecordKey) -> RecordState:
         state = self.records.get(key)
@@ -353,6 +354,9 @@ class Ledger:
     def overflow(self, commit: CommitParked) -> None:
         """A commit for which there is no room: its repo waits for a fetch, a stranger's is only counted."""
         row = self.rows.get((commit.repo, PUBLIC))
+        if commit.reason != "key_unknown":  # the known key did not make its signature: it may be anybody's
+            self._refused(commit.place, commit.repo, commit.reason)
+            return
         self._count(commit.place, "parked_overflow", Effect.DESYNCHRONIZED if row else Effect.IGNORED)
         if row is not None:
             self._desynchronize(row, "parked_overflow", commit.place)

@@ -13,16 +13,16 @@ from typing import Final
 from uuid import uuid4
 
 from indexer.arrivals import Source, SourceKind
-from indexer.consumer import Consumer
+from indexer.consumer import KEYLESS_MAX, Consumer
 from indexer.daemon import Judge, PatientWriter, count_outcome
-from indexer.follower import Follower, Following, Patience
-from indexer.health import build_app, open_server
+from indexer.follower import Follower, Following, Patience, raise_first
+from indexer.health import build_app, serve
 from indexer.identity_worker import IdentityWorker
 from indexer.intake import Intake
 from indexer.metrics import IndexerMetrics
 from indexer.pipeline import Pipeline
 from indexer.quota import QuotaLimits
-from indexer.store import repos
+from indexer.store import repos, streams
 from indexer.upkeep import Upkeep
 from memory.database import Database
 from memory.errors import Unavailable
@@ -94,6 +94,7 @@ async def run(daemon: Daemon, database: Database, metrics: IndexerMetrics) -> No
     """Runs until a signal; what is under way then is rolled back, and done again at the next start."""
     async with database.connection() as conn:
         tracked = await repos.tracked_repos(conn)
+        held_back = await streams.parked_repos(conn, KEYLESS_MAX)
     hosts = Hosts(named={daemon.plc_url: PLC_LIMITS})
     names = DnsNames()
     async with Outbound(names, hosts, allowed=daemon.private_networks) as outbound:
@@ -105,9 +106,12 @@ async def run(daemon: Daemon, database: Database, metrics: IndexerMetrics) -> No
                 resolver = IdentityResolver(
                     outbound, handles, database, tasks, plc_url=daemon.plc_url, clock=daemon.clock
                 )
-                await _start(daemon, database, metrics, tasks, resolver, tracked)
+                await _start(daemon, database, metrics, tasks, resolver, tracked, held_back)
                 tasks.create_task(_stop_at_signal())
-        except* Stopped:
+        except ExceptionGroup as ended:
+            _, failures = ended.split(Stopped)
+            if failures is not None:
+                raise_first(failures)
             get_logger().info("daemon_stopped")
 
 
@@ -118,6 +122,7 @@ async def _start(
     tasks: asyncio.TaskGroup,
     resolver: IdentityResolver,
     tracked: set[str],
+    held_back: set[str],
 ) -> None:
     identities = _LiveIdentities(resolver, daemon.clock)
     consumer = Consumer(
@@ -128,6 +133,7 @@ async def _start(
         cursors={},
         may_refresh=identities.may_refresh,
     )
+    consumer.keyless |= held_back
     intake = Intake(monotonic, daemon.clock)
     kinds = {source.url: source for source in daemon.sources}
     judge = Judge(
@@ -154,7 +160,9 @@ async def _start(
     )
     tasks.create_task(pipeline.run(judge.batches(pipeline)))
     tasks.create_task(IdentityWorker(database, resolver, intake, metrics, daemon.clock).run())
-    upkeep = Upkeep(database, intake, tracked, metrics, clock=daemon.clock, version_content=daemon.version_content)
+    upkeep = Upkeep(
+        database, intake, consumer, tracked, metrics, clock=daemon.clock, version_content=daemon.version_content
+    )
     tasks.create_task(upkeep.run())
     for source in daemon.sources:
         tasks.create_task(Follower(source, following).run())
@@ -171,8 +179,7 @@ async def _serve_health(address: tuple[str, int], database: Database, metrics: I
             return "the database does not answer"
         return None
 
-    async with open_server(*address, build_app(metrics, ready)) as server:
-        await server.serve()
+    await serve(*address, build_app(metrics, ready))
 
 
 async def _stop_at_signal() -> None:
@@ -180,5 +187,9 @@ async def _stop_at_signal() -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
-    await stop.wait()
+    try:
+        await stop.wait()
+    finally:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(number)
     raise Stopped

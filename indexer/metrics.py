@@ -27,7 +27,9 @@ class IndexerMetrics:
             "indexer_received_seq", "Seq of the last frame received.", ["source"], registry=registry
         )
         self.durable_seq = Gauge("indexer_durable_seq", "The cursor.", ["source"], registry=registry)
-        self.buffered_bytes = Gauge("indexer_buffered_bytes", "Frames that wait to be judged.", registry=registry)
+        self.buffered_bytes = Gauge(
+            "indexer_buffered_bytes", "Bytes of frames that wait to be judged.", registry=registry
+        )
         self.buffered_frames = Gauge("indexer_buffered_frames", "Frames that wait to be judged.", registry=registry)
         self.commits = Counter("indexer_commits_applied", "Commits verified and applied.", registry=registry)
         self.rejections = Counter(

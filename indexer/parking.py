@@ -6,30 +6,38 @@ Run it when nothing of the repo waits to be written: what is parked then is all 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
 from indexer.arrivals import Arrival, CommitParked, CommitRefused, CommitUnparked, Place, Source
 from indexer.consumer import Consumer
 from indexer.frames import open_frame
-from indexer.intake import WaitingRelease
 from indexer.store import streams
 from memory.database import Database
 
-RELEASED_BYTES_MAX: Final = 16 * 1024 * 1024
+RELEASED_BYTES_MAX: Final = 8 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """What parked commits of a repo mean."""
+
+    arrivals: list[Arrival]
+    frame_bytes: int
+    complete: bool  # there are no more
 
 
 async def release(
-    database: Database, consumer: Consumer, released: WaitingRelease, source_of: Callable[[str], Source]
-) -> tuple[list[Arrival], bool]:
-    """What the parked commits of a repo mean now, and whether those were all of them.
+    database: Database, consumer: Consumer, repo: str, source_of: Callable[[str], Source], *, settled: bool
+) -> Released:
+    """What the parked commits of a repo mean now: all of them, or the first few megabytes.
 
-    While there are more, what comes live still waits behind them. A commit that cannot be judged although its author's
-    identity was just looked up is refused; else it stays parked.
+    While there are more, what comes live still waits behind them. A commit that cannot be judged is refused if the
+    author's identity is `settled`, else it stays parked.
     """
-    repo = released.repo
     async with database.connection() as conn:
         parked = await streams.parked_frames(conn, repo, RELEASED_BYTES_MAX)
-    consumer.let_go(repo)
+    consumer.let_go(repo, settled=settled)
     arrivals: list[Arrival] = []
     for rev, source_url, seq, frame in parked:
         source = source_of(source_url)
@@ -38,13 +46,13 @@ async def release(
         unjudged = next((arrival for arrival in judged if isinstance(arrival, CommitParked)), None)
         if unjudged is None:
             arrivals += [CommitUnparked(place, repo, rev), *judged]
-        elif released.answer is not None:
+        elif settled:
             consumer.candidates.discard(repo)
             arrivals += [CommitUnparked(place, repo, rev), CommitRefused(place, repo, unjudged.reason)]
-    if sum(len(frame) for _, _, _, frame in parked) >= RELEASED_BYTES_MAX:
+    frame_bytes = sum(len(frame) for _, _, _, frame in parked)
+    if frame_bytes >= RELEASED_BYTES_MAX:
         consumer.hold_back(repo)
-        return arrivals, False
-    if released.answer is not None:
-        consumer.let_go(repo)  # what was refused holds back nothing
-        arrivals.append(released.answer)
-    return arrivals, True
+        return Released(arrivals, frame_bytes, complete=False)
+    if settled:
+        consumer.let_go(repo, settled=True)  # what was refused holds back nothing
+    return Released(arrivals, frame_bytes, complete=True)

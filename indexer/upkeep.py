@@ -5,18 +5,22 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from itertools import islice
 from typing import Final
 
-from indexer.intake import Intake
+from indexer.consumer import Consumer
+from indexer.intake import Intake, WaitingRelease
 from indexer.metrics import IndexerMetrics
 from indexer.store import streams, upkeep
 from memory.database import Database
 from memory.errors import Unavailable
+from memory.queries import Connection
 from memory.telemetry import get_logger
 
 PUT_ASIDE_KEPT: Final = timedelta(days=7)
 EXPIRY_EVERY: Final = timedelta(hours=1)
 ROUND_S: Final = 1.0
+HELD_BACK_A_ROUND: Final = 1000
 # A clock may stand a little behind another's.
 OVERLAP: Final = timedelta(minutes=5)
 
@@ -28,6 +32,7 @@ class Upkeep:
         self,
         database: Database,
         intake: Intake,
+        consumer: Consumer,
         tracked: set[str],
         metrics: IndexerMetrics,
         *,
@@ -37,12 +42,14 @@ class Upkeep:
         """`tracked` gains what other processes track."""
         self._database = database
         self._intake = intake
+        self._consumer = consumer
         self._tracked = tracked
         self._metrics = metrics
         self._clock = clock
         self._version_content = version_content
         self._tracked_until = clock()
         self._expired_at: datetime | None = None
+        self._unasked: set[str] = set()
 
     async def run(self) -> None:
         """Works until cancelled; a database that is away is somebody else's to report."""
@@ -59,6 +66,7 @@ class Upkeep:
             for repo, tracked_at in await upkeep.repos_tracked_since(conn, self._tracked_until - OVERLAP):
                 self._tracked.add(repo)
                 self._tracked_until = max(self._tracked_until, tracked_at)
+            await self._let_go(conn)
             if self._expired_at is None or now - self._expired_at >= EXPIRY_EVERY:
                 await self._expire(now)
                 self._expired_at = now
@@ -67,6 +75,17 @@ class Upkeep:
                 self._metrics.durable_seq.labels(source).set(seq)
                 if frame_time is not None:
                     self._metrics.lag_seconds.labels(source).set(max(0.0, (now - frame_time).total_seconds()))
+
+    async def _let_go(self, conn: Connection) -> None:
+        """Releases repos whose key nobody has to be asked for any more: another process did, or nothing is parked.
+
+        What is being written just now is not asked for yet, so it takes two rounds to tell.
+        """
+        held_back = set(islice(self._consumer.held_back(), HELD_BACK_A_ROUND))
+        unasked = await upkeep.unasked(conn, held_back) if held_back else set[str]()
+        for repo in unasked & self._unasked:
+            await self._intake.put(WaitingRelease(repo, settled=True))
+        self._unasked = unasked
 
     async def _expire(self, now: datetime) -> None:
         async with self._database.transaction() as conn:

@@ -33,6 +33,7 @@ from indexer.arrivals import (
 )
 from indexer.interpret import StoredMemory
 from indexer.ledger import Effect, Ledger, RecordKey
+from indexer.parking_lot import ParkingLimits, ParkingLot
 from indexer.quota import QuotaLimits
 from indexer.record_state import RecordState
 from indexer.repo_state import RepoKey, RepoRow
@@ -46,14 +47,6 @@ from memory.queries import Connection, StatementFailed, StatementTimedOut
 from memory.space import PUBLIC
 
 FIRST_STATISTICS_AT = 500
-
-
-@dataclass(frozen=True, slots=True)
-class ParkingLimits:
-    """How much waits for keys."""
-
-    max_commits: int = 64  # a repo
-    max_bytes: int = 256_000_000  # in all
 
 
 @dataclass(slots=True)
@@ -74,10 +67,10 @@ Take: TypeAlias = Callable[[Connection, Sequence[Arrival]], Awaitable[Outcome]]
 class Writer:
     """Applies batches. One instance per process; many processes may write at once."""
 
-    def __init__(self, database: Database, limits: QuotaLimits, parking: ParkingLimits = ParkingLimits()) -> None:
+    def __init__(self, database: Database, limits: QuotaLimits, parking: ParkingLimits | None = None) -> None:
         self._database = database
         self._limits = limits
-        self._parking = parking
+        self._parking = parking or ParkingLimits()
         self._records = 0  # that this writer has seen
         self._analyze_at = FIRST_STATISTICS_AT
 
@@ -179,18 +172,12 @@ class Writer:
             await streams.quarantine_frames(conn, ledger.broken)
 
     async def _park(self, conn: Connection, ledger: Ledger) -> None:
-        waiting = await streams.parked_commits(conn, {commit.repo for commit in ledger.parked})
-        parked = Counter(repo for repo, _, _ in waiting)
-        free_bytes = self._parking.max_bytes - await streams.parked_bytes(conn)
+        lot = ParkingLot(self._parking, await streams.parked(conn, {commit.repo for commit in ledger.parked}))
         kept: list[CommitParked] = []
         for commit in ledger.parked:
-            key = (commit.repo, commit.rev, commit.place.source.url)
-            if key in waiting:
+            if lot.has(commit):
                 ledger.parked_before(commit)
-            elif parked[commit.repo] < self._parking.max_commits and len(commit.frame) <= free_bytes:
-                waiting.add(key)
-                parked[commit.repo] += 1
-                free_bytes -= len(commit.frame)
+            elif lot.take(commit, tracked=(commit.repo, PUBLIC) in ledger.rows):
                 kept.append(commit)
                 ledger.park(commit)
             else:

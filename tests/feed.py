@@ -16,9 +16,10 @@ from typing import Any
 
 from indexer.arrivals import Arrival, Batch, Place, Source, SourceKind
 from indexer.consumer import Consumer, frame_clock
+from indexer.parking_lot import ParkingLimits
 from indexer.quota import QuotaLimits
 from indexer.store import repos, streams
-from indexer.writer import Outcome, ParkingLimits, Writer
+from indexer.writer import Outcome, Writer
 from memory.database import Database
 from memory.identity import Identity, PlcExport
 from memory.queries import Row

@@ -67,7 +67,7 @@ async def replaced_region(conn: Connection, key: RepoKey, rkeys: Iterable[str]) 
 
 
 async def store_masks(conn: Connection, key: RepoKey, masks: Mapping[str, Mask], ignored: set[Edge]) -> None:
-    """Stores masks, and which edges into their memories the rule for cycles ignores; `ignored` are those that it did."""
+    """Stores masks, and which edges into their memories the rule for cycles ignores; it ignored `ignored` before."""
     repo, space = key
     await _SQL.store_masks.execute(
         conn,

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from indexer.arrivals import CommitParked, CommitUnparked, FrameBroken, Position
 from indexer.ledger import Effect
+from indexer.parking_lot import Parked
 from memory.queries import Connection, load_queries
 
 _SQL = load_queries(Path(__file__).parent / "sql" / "streams.sql")
@@ -60,14 +61,17 @@ async def quarantine_frames(conn: Connection, broken: Sequence[FrameBroken]) -> 
     )
 
 
-async def parked_bytes(conn: Connection) -> int:
-    """How much is parked in all."""
-    return await _SQL.parked_bytes.fetchval(conn)
+async def parked(conn: Connection, repos: Iterable[str]) -> Parked:
+    """What is parked of these repos, and how much in all."""
+    waiting = await _SQL.parked_commits.fetch(conn, repos=list(repos))
+    total = await _SQL.parked_bytes.fetchrow(conn)
+    sizes = {(row["repo"], row["rev"], row["source"]): row["bytes"] for row in waiting}
+    return Parked(sizes, total["total"], total["strangers"]) if total else Parked(sizes, 0, 0)
 
 
-async def parked_commits(conn: Connection, repos: Iterable[str]) -> set[tuple[str, str, str]]:
-    """What is parked of these repos: (repo, rev, source)."""
-    return {tuple(row) for row in await _SQL.parked_commits.fetch(conn, repos=list(repos))}
+async def parked_repos(conn: Connection, at_most: int) -> set[str]:
+    """Who has parked commits."""
+    return {row["repo"] for row in await _SQL.parked_repos.fetch(conn, at_most=at_most)}
 
 
 async def parked_frames(conn: Connection, repo: str, bytes_max: int) -> list[tuple[str, str, int, bytes]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -34,6 +35,11 @@ async def expire(conn: Connection, *, kept_since: datetime, content_since: datet
 async def repos_tracked_since(conn: Connection, since: datetime) -> list[tuple[str, datetime]]:
     """Repos that any process began to track after `since`, in that order."""
     return [(row["repo"], row["tracked_at"]) for row in await _SQL.repos_tracked_since.fetch(conn, since=since)]
+
+
+async def unasked(conn: Connection, repos: Iterable[str]) -> set[str]:
+    """Those of `repos` whose identity nobody has to ask for."""
+    return {row["repo"] for row in await _SQL.unasked.fetch(conn, repos=list(repos))}
 
 
 @dataclass(frozen=True, slots=True)

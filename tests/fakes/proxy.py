@@ -13,7 +13,7 @@ from http import HTTPStatus
 
 import httpx
 from websockets.asyncio.client import ClientConnection, connect
-from websockets.asyncio.server import Server, ServerConnection, serve
+from websockets.asyncio.server import ServerConnection, serve
 from websockets.datastructures import Headers
 from websockets.exceptions import ConnectionClosed
 from websockets.http11 import Request, Response
@@ -92,17 +92,15 @@ class Proxy:
 async def proxy(inside: str, *, door: socket.socket | None = None, treat: Treat = hand_on) -> AsyncGenerator[Proxy]:
     """A proxy before `inside`, at `door` (a listening socket, which stays open) or at a port of its own."""
     standing = Proxy(inside, treat)
-    place = {"sock": door.dup()} if door is not None else {"host": "127.0.0.1", "port": 0}
-    server: Server
+    listening = door.dup() if door is not None else socket.create_server(("127.0.0.1", 0))
     async with serve(
         standing.stream,
         process_request=standing.answer,
         compression=None,
         max_size=LARGEST_FRAME,
         close_timeout=1,
-        **place,
-    ) as server:
-        port = next(iter(server.sockets)).getsockname()[1]
-        standing.url = f"http://localhost:{port}"
+        sock=listening,
+    ):
+        standing.url = f"http://localhost:{listening.getsockname()[1]}"
         yield standing
         standing.cut()

@@ -222,7 +222,7 @@ async def test_granted_spaces_appear_in_search(
         assert {candidate.key for candidate in candidates.memories} == visible
         assert candidates.corpus.documents == len(visible)
         assert candidates.corpus.frequencies["tea"] == len(visible)
-        ranking = rank_candidates(query, candidates, min_score=0)
+        ranking = rank_candidates(query, candidates, min_score=0, wanted=100)
         assert {key for hit in ranking.hits for key in (hit.key, *hit.duplicates)} == visible
 
 
@@ -250,7 +250,7 @@ async def test_equal_contents_of_different_spaces_do_not_collapse(database: Data
         candidates = await find_candidates(
             conn, query, Filters(repos=(ALICE,), superseded=True), watermark=None, spaces=GRANTED
         )
-    ranking = rank_candidates(query, candidates, min_score=0)
+    ranking = rank_candidates(query, candidates, min_score=0, wanted=100)
     assert {(hit.key.space, hit.key.rkey) for hit in ranking.hits} == {("", FIRST), (SPACE, FIRST), (SPACE, SECOND)}
     assert not any(hit.duplicates for hit in ranking.hits)
 

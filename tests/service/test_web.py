@@ -68,10 +68,33 @@ def test_every_element_that_the_script_looks_for_is_on_the_page() -> None:
         assert f'name="{name}"' in page
 
 
-async def test_other_paths_are_not_found(database: Database) -> None:
-    for path in ("/nothing", "/page", "/../pyproject.toml", "/page.js/"):
-        assert (await Api(database).send("GET", path)).status_code in (404, 307)
-    assert (await Api(database).send("POST", "/")).status_code == 405
+@pytest.mark.parametrize(
+    ("verb", "path", "status"),
+    [
+        ("GET", "/nothing", 404),
+        ("GET", "/page", 404),
+        ("GET", "/../pyproject.toml", 404),
+        ("GET", "/page.js/", 404),
+        ("POST", "/", 405),
+    ],
+)
+async def test_other_paths_are_not_found_and_as_harmless_as_the_page(
+    database: Database, verb: str, path: str, status: int
+) -> None:
+    response = await Api(database).send(verb, path)
+    page = await Api(database).send("GET", "/")
+    assert response.status_code == status
+    for name in ("content-security-policy", "x-content-type-options", "referrer-policy"):
+        assert response.headers[name] == page.headers[name]
+    assert ("allow" in response.headers) is (status == 405)
+
+
+def test_names_that_others_chose_turn_no_text_around_them() -> None:
+    script = (FOLDER / "page.js").read_text()
+    assert 'return make("bdi", {}, text);' in script
+    for name in ("record.handle ?? record.repo", "text", "handle", "q", "label"):
+        assert f"foreign({name})" in script
+    assert not re.search(r"\$\{(q|handle|label|repo|text)\}", script)
 
 
 def test_the_version_is_that_of_the_project() -> None:
@@ -111,6 +134,10 @@ async def test_serve_answers_until_it_is_told_to_stop(database_url: str) -> None
         secret = "very-secret-words"
         for path in (f"/xrpc/dev.bastienrobert.memory.searchRecords?q={secret}", f"/{secret}"):
             await client.get(path)
+        upgrade = {"connection": "upgrade", "upgrade": "websocket", "sec-websocket-version": "13"}
+        upgrade |= {"sec-websocket-key": "dGhlIHNhbXBsZSBub25jZQ=="}
+        for path in ("/xrpc/_health", "/"):  # answered like any other request
+            assert (await client.get(path, headers=upgrade)).status_code == 200
     process.send_signal(signal.SIGTERM)
     output, log = await asyncio.wait_for(process.communicate(), 30)
     assert process.returncode == 0

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import orjson
 import pytest
+from starlette.types import Message
 
 from appview.http import MAX_BODY_BYTES, MAX_URL_BYTES
 from appview.keys import uri_of
@@ -182,12 +184,44 @@ async def test_what_is_too_large_is_refused_unread(database: Database) -> None:
     assert (refused(response).status, refused(response).error) == (414, "InvalidRequest")
 
 
+async def test_a_body_that_does_not_come_is_no_outage(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = io.StringIO()
+    set_up_logging(log)
+    monkeypatch.setattr("appview.http.BODY_TIMEOUT_S", 0)
+
+    async def never() -> AsyncIterator[bytes]:
+        yield b'{"q": '
+        await asyncio.Event().wait()
+
+    response = await Api(database).send("POST", SEARCH, content=never(), headers={"content-type": "application/json"})
+    assert (refused(response).status, refused(response).error) == (408, "InvalidRequest")
+    assert response.headers["connection"] == "close"
+    assert "answer_unavailable" not in log.getvalue()
+
+
+@pytest.mark.parametrize("path", ["/", SEARCH])
+async def test_a_websocket_is_closed_before_it_is_open(database: Database, path: str) -> None:
+    received: list[Message] = [{"type": "websocket.connect"}]
+    sent: list[Message] = []
+
+    async def receive() -> Message:
+        return received.pop()
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    scope = {"type": "websocket", "path": path, "raw_path": path.encode(), "query_string": b"", "headers": []}
+    await Api(database).app(scope, receive, send)
+    assert [message["type"] for message in sent] == ["websocket.close"]
+    assert received == []
+
+
 async def test_reads_are_open_to_every_origin(database: Database) -> None:
     api = await filled(database)
     for path in ("/xrpc/_health", LIST, "/xrpc/unknown", f"{LIST}?limit=0"):
         response = await api.send("GET", path, headers={"origin": "https://app.test"})
         assert response.headers["access-control-allow-origin"] == "*"
-        assert "Retry-After" in response.headers["access-control-expose-headers"]
+        assert response.headers["access-control-expose-headers"] == "ETag, Retry-After"  # what there is
     preflight = await api.send("OPTIONS", SEARCH, headers={"origin": "https://app.test"})
     assert preflight.status_code == 204
     assert "POST" in preflight.headers["access-control-allow-methods"]

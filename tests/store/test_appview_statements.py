@@ -140,6 +140,7 @@ SEARCHED = {
     "include_superseded": "false",
     "any": "$$'77'$$",
     "lexemes": "array['tea']",
+    "prefixes": "'{}'",
     "prefix_patterns": "'{}'",
     "max_candidates": "5001",
     "max_counted": "20000",

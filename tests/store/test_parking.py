@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from indexer.writer import ParkingLimits
+from indexer.parking_lot import ParkingLimits
 from memory.database import Database
 from tests.builders import RepoBuilder, memory
 from tests.feed import Feed, rkey, tally

@@ -75,6 +75,8 @@ def test_line_that_is_no_did_is_told_by_its_number(tmp_path: Path):
         ("INDEXER_REPO_MAX_BYTES", "0"),
         ("INDEXER_REPO_MAX_EDGES", "-1"),
         ("INDEXER_BATCH_EVENTS", "1.5"),
+        ("INDEXER_HEALTH_PORT", "0"),
+        ("INDEXER_HEALTH_PORT", "65536"),
         ("INDEXER_VERSION_CONTENT_DAYS", "-1"),
         ("APPVIEW_PORT", "65536"),
         ("APPVIEW_PORT", "http"),

@@ -32,12 +32,15 @@ on conflict (source, sha256, previous_seq) do update set
     times_met = quarantine.times_met + 1, last_met_at = excluded.last_met_at;
 
 -- name: parked_bytes
--- How much is parked in all.
-select coalesce(sum(octet_length(frame)), 0)::bigint from parked_commits;
+-- How much is parked in all, and of repos that are not tracked.
+select coalesce(sum(octet_length(p.frame)), 0)::bigint as total,
+    coalesce(sum(octet_length(p.frame)) filter (where r.repo is null), 0)::bigint as strangers
+from parked_commits p
+left join repos r on r.repo = p.repo and r.space = '';
 
 -- name: parked_commits
 -- What is parked of these repos.
-select repo, rev, source from parked_commits where repo = any(:repos::text[]);
+select repo, rev, source, octet_length(frame) as bytes from parked_commits where repo = any(:repos::text[]);
 
 -- name: park_commits
 -- Whole frames, to be judged once their author's key is known.
@@ -48,6 +51,10 @@ select * from unnest(
 ) as n (repo, rev, source, seq, frame, reason, at)
 order by n.repo, n.rev, n.source -- strangers have no row to lock: two writers must not wait in a circle here
 on conflict (repo, rev, source) do nothing;
+
+-- name: parked_repos
+-- Who has parked commits.
+select distinct repo from parked_commits limit :at_most;
 
 -- name: parked_frames
 -- The parked commits of a repo in order, up to so many bytes and at least one.

@@ -21,6 +21,11 @@ where record is not null and overwritten_at < :before;
 -- Repos that somebody began to track, by any process.
 select repo, tracked_at from repos where space = '' and tracked_at > :since order by tracked_at;
 
+-- name: unasked
+-- Repos whose identity nobody has to ask for.
+select n.repo from unnest(:repos::text[]) as n (repo)
+where not exists (select from requests r where (r.repo, r.space, r.kind) = (n.repo, '', 'identity'));
+
 -- name: gauges
 -- What metrics tell of the tables.
 select
