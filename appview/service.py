@@ -10,12 +10,13 @@ from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from time import monotonic
 from typing import Final
 
 import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from appview.call import Answer, Resources, Stream
+from appview.call import Answer, Resources, Stream, Turns
 from appview.http import PREFIX, Route, Xrpc
 from appview.lexicon import Catalogue, load_catalogue
 from appview.metrics import Metrics
@@ -25,16 +26,21 @@ from appview.routes.records import get_record, list_records, stream_records
 from appview.routes.search import search_records
 from appview.routes.stats import get_stats
 from appview.store.service import load_page_cursor_key
+from appview.store.stats import RecentTotals
 from appview.web.pages import build_pages
 from memory.database import Database, connect_database
 from memory.errors import Misconfigured, Unavailable
-from memory.health import build_health_app, open_health_server
+from memory.health import build_health_app, serve_health
 from memory.settings import Settings
 from memory.telemetry import get_logger
 
 VERSION: Final = "0.1.0"
 
 _CONNECTIONS: Final = 10
+_SEARCHES_AT_ONCE: Final = 4  # more would be slower each, and take the connections of other answers
+_SEARCHES_WAITING: Final = 8  # what may take seconds each, so that none waits for longer than an answer may take
+_CLIENTS: Final = 1_000  # each may hold a body, a question and an answer: a few hundred MiB in all
+_KEEP_ALIVE_S: Final = 15
 _BACKLOG: Final = 1_024
 _STOP_TIMEOUT_S: Final = 10
 _READY_TIMEOUT_S: Final = 2
@@ -61,11 +67,16 @@ async def serve(settings: Settings, *, host: str, port: int) -> None:
     Raise Misconfigured if the address cannot be listened on, Unavailable if there is no database.
     """
     with bind(host, port) as listener:
-        async with open_app(settings, clock=utc_now) as app:
+        async with open_app(settings, clock=utc_now, monotonic=monotonic) as app:
             server = _Server(
                 uvicorn.Config(
                     app,
                     lifespan="off",
+                    ws="none",
+                    # Who asks is not looked at, so no header of a proxy is believed, whatever the environment says.
+                    proxy_headers=False,
+                    limit_concurrency=_CLIENTS,
+                    timeout_keep_alive=_KEEP_ALIVE_S,
                     # Queries stand in URLs: no access log. What uvicorn warns of goes the way of all logs.
                     access_log=False,
                     log_config=None,
@@ -88,9 +99,10 @@ async def _metrics_served(settings: Settings, app: App) -> AsyncGenerator[None]:
         yield
         return
     health = build_health_app(app.metrics.registry, app.ready)
-    async with asyncio.TaskGroup() as tasks, open_health_server(settings.appview.host, port, health) as server:
-        tasks.create_task(server.serve())
+    async with asyncio.TaskGroup() as tasks:
+        serving = tasks.create_task(serve_health(settings.appview.host, port, health, setting="APPVIEW_METRICS_PORT"))
         yield
+        serving.cancel()
 
 
 class _Server(uvicorn.Server):
@@ -127,14 +139,17 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 @asynccontextmanager
-async def open_app(settings: Settings, *, clock: Callable[[], datetime]) -> AsyncGenerator[App]:
+async def open_app(
+    settings: Settings, *, clock: Callable[[], datetime], monotonic: Callable[[], float]
+) -> AsyncGenerator[App]:
     """The application, on the database of the settings."""
     async with connect_database(settings.database, application_name="appview", connections=_CONNECTIONS) as database:
         async with database.connection() as conn:
             key = await load_page_cursor_key(conn)
         if key is None:
             raise Misconfigured("The table `settings` has no page_cursor_key, which the migrations put there.")
-        resources = Resources(database=database, page_cursors=PageCursors(key), clock=clock)
+        searches = Turns(at_once=_SEARCHES_AT_ONCE, waiting=_SEARCHES_WAITING)
+        resources = Resources(database, PageCursors(key), clock, searches, RecentTotals(database, monotonic))
         yield build_app(resources, url=settings.appview.public_url)
 
 
@@ -148,8 +163,12 @@ class App:
     metrics: Metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request."""
-        path: str = scope["path"]
+        """One request; nothing here speaks WebSocket."""
+        if scope["type"] == "websocket":
+            await receive()
+            await send({"type": "websocket.close"})  # before it is accepted: the server answers 403
+            return
+        path: str = scope.get("path", "")  # the server's own messages (`lifespan`) have none
         part = self.xrpc if path.startswith(PREFIX) or path + "/" == PREFIX else self.pages
         await part(scope, receive, send)
 

@@ -9,12 +9,13 @@ import sys
 from collections.abc import Callable, Coroutine
 from dataclasses import asdict
 
-from benchmarks import dense, verify
+from benchmarks import dense, firehose, verify
 from benchmarks.result import Result
 
 BENCHMARKS: dict[str, Callable[[], Coroutine[None, None, Result]]] = {
     "verify": verify.run,
     "dense": dense.run,
+    "firehose": firehose.run,
 }
 
 

@@ -33,7 +33,7 @@ def network_mix(frames: int, seed: int = 11) -> tuple[list[bytes], list[bytes], 
     first += [author.create(tid(at), memory("The first memory of this repo.")) for author in tracked]
     for author in noise:
         author.genesis()
-    padding = "x" * 3600  # what embeds, facets and the covering nodes of a grown repo come to
+    padding = "x" * 4500  # what embeds, facets and the covering nodes of a grown repo come to
     mix: list[bytes] = []
     for _ in range(frames):
         at += timedelta(milliseconds=1)

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.source FILE`: serves a recording to every subscriber, as fast as it is read, and prints its port."""
+"""`python -m benchmarks.source FILE`: serves a recording to every subscriber as fast as it is read; prints its port."""
 
 from __future__ import annotations
 

@@ -16,7 +16,6 @@ from indexer.arrivals import Source, SourceKind
 from indexer.consumer import KEYLESS_MAX, Consumer
 from indexer.daemon import Judge, PatientWriter, count_outcome
 from indexer.follower import Follower, Following, Patience, raise_first
-from indexer.health import build_app, serve
 from indexer.identity_worker import IdentityWorker
 from indexer.intake import Intake
 from indexer.metrics import IndexerMetrics
@@ -27,6 +26,7 @@ from indexer.upkeep import Upkeep
 from memory.database import Database
 from memory.errors import Unavailable
 from memory.handles import AskedHandles, Handles, NetworkHandles
+from memory.health import build_health_app, serve_health
 from memory.identity import Identity
 from memory.outbound import Outbound
 from memory.outbound_addresses import Network
@@ -179,7 +179,7 @@ async def _serve_health(address: tuple[str, int], database: Database, metrics: I
             return "the database does not answer"
         return None
 
-    await serve(*address, build_app(metrics, ready))
+    await serve_health(*address, build_health_app(metrics.registry, ready), setting="INDEXER_HEALTH_PORT")
 
 
 async def _stop_at_signal() -> None:

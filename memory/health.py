@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
-from contextlib import asynccontextmanager, contextmanager
-from typing import Final, TypeAlias
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
 
 import uvicorn
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
@@ -13,9 +14,9 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-STOP_TIMEOUT_S: Final = 2
+from memory.errors import Misconfigured
 
-Ready: TypeAlias = Callable[[], Awaitable[str | None]]
+Ready = Callable[[], Awaitable[str | None]]
 """Why it is not ready; null: it is."""
 
 
@@ -40,25 +41,26 @@ class _Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Generator[None]:
-        """Captures none."""
         yield
 
 
-@asynccontextmanager
-async def open_health_server(host: str, port: int, app: Starlette) -> AsyncGenerator[uvicorn.Server]:
-    """A server whose `serve()` is to be run as a task; it stops when the context ends."""
-    config = uvicorn.Config(
-        app,
-        host=host,
-        port=port,
-        lifespan="off",
-        access_log=False,
-        log_config=None,
-        server_header=False,
-        timeout_graceful_shutdown=STOP_TIMEOUT_S,
-    )
-    server = _Server(config)
+async def serve_health(host: str, port: int, app: Starlette, *, setting: str) -> None:
+    """Serves until cancelled. Misconfigured, naming `setting`: that address cannot be listened on."""
+    config = uvicorn.Config(app, lifespan="off", access_log=False, log_config=None, server_header=False)
+    with _listen(host, port, setting) as listening:
+        server = _Server(config)
+        serving = asyncio.ensure_future(server.serve(sockets=[listening]))
+        try:
+            await asyncio.shield(serving)
+        finally:
+            server.should_exit = server.force_exit = True
+            await serving
+
+
+def _listen(host: str, port: int, setting: str) -> socket.socket:
     try:
-        yield server
-    finally:
-        server.should_exit = True
+        return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+    except OSError as failure:
+        raise Misconfigured(
+            f"{host}:{port} cannot be listened on: {failure.strerror}.", setting=setting
+        ) from None
