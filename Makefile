@@ -23,6 +23,7 @@ $(LOCK_STAMP): requirements.lock
 	@$(PYTHON) -c 'import ensurepip, venv' \
 		|| { echo "$(PYTHON) comes without venv: install it (Debian, Ubuntu: apt install python3-venv)"; exit 1; }
 	$(PYTHON) -m venv .venv
+	@echo "Installing the packages, which takes about a minute"
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
 	@touch $@
 
@@ -47,7 +48,7 @@ bench: setup ## run the benchmarks, or one: make bench ONLY=verify; the last lin
 
 soak: setup ## run the long versions of the property and crash tests
 	HYPOTHESIS_PROFILE=soak TEST_INDEX_CASES=200000 TEST_KILL_POINTS=200 TEST_MUTATED_FRAMES=1000000 \
-		TEST_MUTATED_STREAMS=1000 $(BIN)/python -m pytest -q -m "soak or not soak"
+		TEST_MUTATED_STREAMS=1000 TEST_E2E_SCENARIOS=100 $(BIN)/python -m pytest -q -m "soak or not soak"
 
 lock: ## bring both lock files in line with pyproject.toml (UPGRADE=1: to the newest of everything)
 	$(PYTHON) -m venv .data/lock

@@ -42,7 +42,7 @@ FIRST_MEMORY: Final = """\
     curl -s $PDS/xrpc/com.atproto.repo.createRecord -H "Authorization: Bearer $TOKEN" \\
       -H 'Content-Type: application/json' -d "{\\"repo\\":\\"$DID\\",
         \\"collection\\":\\"dev.bastienrobert.memory.record\\",
-        \\"record\\":{\\"$type\\":\\"dev.bastienrobert.memory.record\\",\\"content\\":\\"Likes green tea.\\",
+        \\"record\\":{\\"\\$type\\":\\"dev.bastienrobert.memory.record\\",\\"content\\":\\"Likes green tea.\\",
         \\"createdAt\\":\\"$(date -u +%Y-%m-%dT%H:%M:%SZ)\\"}}"
 
   Seconds later it is found: """

@@ -111,10 +111,8 @@ class IdentityWorker:
         await self._release(claim, settled=False)
 
     async def _ask(self, claim: Claim) -> Resolved:
-        if claim.reason in ("bad_signature", "bad_key"):
+        if claim.reason in ("bad_signature", "bad_key", "identity_event"):
             return await self._resolver.refresh(claim.repo)
-        if claim.reason == "identity_event":
-            return await self._resolver.resolve(claim.repo, max_age=timedelta(0))
         return await self._resolver.resolve(claim.repo)
 
     async def _release(self, claim: Claim, *, settled: bool) -> None:

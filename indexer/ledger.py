@@ -265,11 +265,13 @@ class Ledger:
         source, at = arrival.place.source, arrival.place.seen_at
         words = self.statuses.setdefault(arrival.repo, {})
         known = words.get(source.url)
-        if row is None or (known is not None and arrival.place.seq <= known.seq):
+        if known is not None and arrival.place.seq <= known.seq:
             self._count(arrival.place, "already_applied", Effect.ALREADY_APPLIED)
             return
         word = SourceStatus(source.url, source.kind, arrival.place.seq, arrival.active, arrival.status, at)
         words[source.url] = self.changed_statuses[arrival.repo, source.url] = word
+        if row is None:  # its first commit waits for its key: the word counts once it is tracked
+            return
         self._show(row.key, at)
         if not arrival.active and arrival.status == "deleted" and not row.purged:
             self._request(row.key, RequestKind.CONFIRM_DELETION, "deleted", at)

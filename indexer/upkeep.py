@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import astuple
 from datetime import datetime, timedelta
 from itertools import islice
 from typing import Final
@@ -92,7 +93,7 @@ class Upkeep:
             expired = await upkeep.expire(
                 conn, kept_since=now - PUT_ASIDE_KEPT, content_since=now - self._version_content
             )
-        total = expired.quarantined + expired.parked + expired.invalid + expired.versions
+        total = sum(astuple(expired))
         if total:
             get_logger().info("rows_expired", rows=total)
 

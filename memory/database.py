@@ -141,7 +141,8 @@ async def _open_pool(url: str, application_name: str, connections: int) -> Pool:
         return cast("Pool", pool)
     except (asyncpg.InvalidAuthorizationSpecificationError, asyncpg.InvalidCatalogNameError) as failure:
         raise Misconfigured(
-            f"The database refuses us (SQLSTATE {failure.sqlstate}): mend user, password or name in DATABASE_URL.",
+            f"The database refuses us (SQLSTATE {failure.sqlstate}): mend user, password or name in DATABASE_URL. "
+            "A database that does not exist yet is made by `python -m migrations up`.",
             setting="DATABASE_URL",
         ) from None
     except ValueError:  # asyncpg's error for a URL, which it quotes

@@ -61,6 +61,7 @@ def run_dbmate(url: str, *arguments: str, capture: bool = False) -> subprocess.C
         [find_dbmate(), *options, *arguments],
         env={**os.environ, "DBMATE_URL": dbmate_url(url)},
         stdin=subprocess.DEVNULL,
+        start_new_session=True,  # a Ctrl-C is for us to heed; half a migration is no answer to it
         capture_output=capture,
         text=True,
         check=False,

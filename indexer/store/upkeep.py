@@ -19,6 +19,7 @@ class Expired:
     quarantined: int
     parked: int
     invalid: int
+    statuses: int
     versions: int
 
 
@@ -28,6 +29,7 @@ async def expire(conn: Connection, *, kept_since: datetime, content_since: datet
         quarantined=await _SQL.expire_quarantine.execute(conn, before=kept_since),
         parked=await _SQL.expire_parked_commits.execute(conn, before=kept_since),
         invalid=await _SQL.expire_invalid_records.execute(conn, before=kept_since),
+        statuses=await _SQL.expire_account_statuses.execute(conn, before=kept_since),
         versions=await _SQL.erase_version_content.execute(conn, before=content_since),
     )
 

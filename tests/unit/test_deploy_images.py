@@ -98,9 +98,10 @@ def test_image_writes_nothing_beside_its_sources(target: str):
 def test_packages_are_built_and_run_by_one_python_that_will_do():
     tags = dict(re.findall(r"(?m)^ARG (\w+)=python:(\S+)$", DOCKERFILE.read_text(encoding="utf-8")))
     assert tags["PYTHON"].replace("-slim", "") == tags["PYTHON_TO_BUILD"]
-    oldest = PROJECT["requires-python"].removeprefix(">=")
+    oldest, too_new = re.fullmatch(r">=([\d.]+),<([\d.]+)", PROJECT["requires-python"]).groups()  # type: ignore[union-attr]
     python = tags["PYTHON"].partition("-")[0]
-    assert [int(part) for part in python.split(".")] >= [int(part) for part in oldest.split(".")]
+    numbers = [[int(part) for part in version.split(".")] for version in (oldest, python, too_new)]
+    assert numbers[0] <= numbers[1] < numbers[2]
 
 
 def test_packages_are_installed_by_their_hashes_and_without_those_of_development():

@@ -88,10 +88,11 @@ def test_deletion_that_a_tombstone_has_confirmed_is_not_asked_about():
     assert ledger.requests == {}
 
 
-def test_account_event_of_an_untracked_repo_changes_nothing():
+def test_word_on_an_account_whose_first_commit_is_parked_is_kept_for_when_it_is_tracked():
     ledger = ledger_of(None)
-    ledger.take([AccountChanged(place(7), DID, False, "deleted")])
-    assert (ledger.changed_statuses, ledger.requests) == ({}, {})
+    ledger.take([AccountChanged(place(7), DID, False, "deactivated")])
+    assert [word.status for word in ledger.changed_statuses.values()] == ["deactivated"]
+    assert ledger.requests == {}
 
 
 def test_tombstone_purges_at_once_and_wants_nothing_more():

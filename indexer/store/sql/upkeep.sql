@@ -17,6 +17,11 @@ update memory_versions set
     redacted_at = overwritten_at
 where record is not null and overwritten_at < :before;
 
+-- name: expire_account_statuses
+-- Words on accounts whose first commit waited for a key, and that were never tracked.
+delete from account_status a
+where a.event_time < :before and not exists (select from repos r where r.repo = a.repo and r.space = '');
+
 -- name: repos_tracked_since
 -- Repos that somebody began to track, by any process.
 select repo, tracked_at from repos where space = '' and tracked_at > :since order by tracked_at;
