@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from indexer.verify.car import decode_block
 from indexer.verify.node import key_layer
 from indexer.verify.tree import Tree
 from memory.identifiers import cid_text, is_cid, is_did, is_nsid, is_rkey, is_tid
+from memory.identity import identity_of_document, parse_document
 from memory.signatures import SignatureVerdict, parse_did_key, parse_multikey, parse_verification_method
 from tests.tree_model import layer_of, tree_of
 
@@ -124,3 +126,11 @@ def binary(cid: str) -> bytes:
 
 def encoded(keys: list[str]) -> set[bytes]:
     return {key.encode() for key in keys}
+
+
+def test_did_web_document_names_its_services():
+    """It has no key and no PDS: a service of another kind is none of a repo's host."""
+    document = loaded("did_web_doc.json")
+    parsed = parse_document(document["id"], json.dumps(document).encode())
+    identity = identity_of_document(parsed, datetime(2026, 11, 30, tzinfo=UTC))
+    assert (identity.did, identity.signing_key, identity.host) == (document["id"], None, None)
