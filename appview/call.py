@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeAlias
@@ -10,16 +12,41 @@ from typing import TypeAlias
 from appview.access import Viewer
 from appview.page_cursor import PageCursors, Place, Question
 from appview.parameters import Parameters
+from appview.refusals import TooBusy
+from appview.store.stats import RecentTotals
 from memory.database import Database
+
+
+class Turns:
+    """Turns at what is heavy: so many at a time, a few who wait, in order; others are sent away at once."""
+
+    def __init__(self, *, at_once: int, waiting: int) -> None:
+        self._free = asyncio.Semaphore(at_once)
+        self._places = at_once + waiting
+        self._taken = 0
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncGenerator[None]:
+        """Waits for a turn and lends it. Raise TooBusy if as many wait already as may."""
+        if self._taken >= self._places:
+            raise TooBusy
+        self._taken += 1
+        try:
+            async with self._free:
+                yield
+        finally:
+            self._taken -= 1
 
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What every answer is made with."""
+    """What every answer is made with. Searches take turns, so that they leave connections and time to other answers."""
 
     database: Database
     page_cursors: PageCursors
     clock: Callable[[], datetime]
+    searches: Turns
+    totals: RecentTotals
 
 
 @dataclass(frozen=True, slots=True)

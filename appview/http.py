@@ -26,6 +26,8 @@ from appview.refusals import (
     MethodNotImplemented,
     Refusal,
     RequestTooLarge,
+    RequestTooSlow,
+    TooBusy,
     UrlTooLong,
 )
 from appview.representation import Headers, Reply, represent
@@ -38,19 +40,21 @@ HEALTH: Final = "_health"
 MAX_URL_BYTES: Final = 32_768
 MAX_BODY_BYTES: Final = 131_072
 ANSWER_TIMEOUT_S: Final = 20
+BODY_TIMEOUT_S: Final = 10
 RETRY_AFTER_S: Final = 5
 
 _UNKNOWN: Final = "unknown"  # one label for all methods that do not exist
 
 _CORS: Final = (
     (b"access-control-allow-origin", b"*"),
-    (b"access-control-expose-headers", b"ETag, RateLimit-Limit, RateLimit-Remaining, RateLimit-Reset, Retry-After"),
+    (b"access-control-expose-headers", b"ETag, Retry-After"),
 )
 _PREFLIGHT: Final = (
     (b"access-control-allow-methods", b"GET, HEAD, POST, OPTIONS"),
     (b"access-control-allow-headers", b"Authorization, Content-Type, Atproto-Proxy, Atproto-Accept-Labelers"),
     (b"access-control-max-age", b"86400"),
 )
+_RETRY_AFTER: Final = ((b"retry-after", str(RETRY_AFTER_S).encode()),)
 _JSON: Final = (
     (b"content-type", b"application/json; charset=utf-8"),
     (b"x-content-type-options", b"nosniff"),
@@ -113,13 +117,16 @@ class Xrpc:
                 return await self._answer(name, scope, receive)
         except MethodNotAllowed as refusal:
             return _refuse(refusal, ((b"allow", refusal.allowed.encode()),))
+        except TooBusy as refusal:
+            return _refuse(refusal, _RETRY_AFTER)
+        except RequestTooSlow as refusal:
+            return _refuse(refusal, ((b"connection", b"close"),))  # the rest of the body is still to come
         except Refusal as refusal:
             return _refuse(refusal)
         except (Unavailable, TimeoutError):
             get_logger().warning("answer_unavailable", path=label)
-            retry_after = (b"retry-after", str(RETRY_AFTER_S).encode())
             sentence = "The index cannot answer at the moment; try again."
-            return _error(503, "NotEnoughResources", sentence, (retry_after,))
+            return _error(503, "NotEnoughResources", sentence, _RETRY_AFTER)
         except Exception as failure:  # noqa: BLE001  the edge: one failed answer must not take others along
             self._count_failure(label, failure)
             return _error(500, "InternalServerError", "Something went wrong here.")
@@ -180,7 +187,7 @@ async def _read_parameters(route: Route, scope: Scope, receive: Receive) -> Para
                 raise InvalidRequest("A POST takes its parameters in the body only.")
             if not _is_json(scope):
                 raise InvalidRequest("The body's Content-Type must be application/json.")
-            return decode_body(route.method, await _read_body(receive))
+            return decode_body(route.method, await _read_body_in_time(receive))
         case _:
             raise MethodNotAllowed(route.allowed)
 
@@ -196,6 +203,14 @@ def _wants_lines(scope: Scope) -> bool:
 
 def _header(scope: Scope, name: bytes) -> bytes:
     return next((value for header, value in scope["headers"] if header == name), b"")
+
+
+async def _read_body_in_time(receive: Receive) -> bytes:
+    try:
+        async with asyncio.timeout(BODY_TIMEOUT_S):
+            return await _read_body(receive)
+    except TimeoutError:
+        raise RequestTooSlow(f"A body must come within {BODY_TIMEOUT_S} seconds.") from None
 
 
 async def _read_body(receive: Receive) -> bytes:

@@ -21,6 +21,7 @@ from appview.lexicon import (
 Document: TypeAlias = dict[str, object]
 
 GENERAL_ERRORS: Final[Mapping[int, tuple[str, str]]] = {
+    408: ("InvalidRequest", "The body took too long to come."),
     413: ("PayloadTooLarge", "The body is too large."),
     414: ("InvalidRequest", "The URL is too long."),
     500: ("InternalServerError", "Something went wrong here."),

@@ -75,6 +75,19 @@ class RequestTooLarge(Refusal):
     error = "PayloadTooLarge"
 
 
+class RequestTooSlow(Refusal):
+    """The body took too long to come."""
+
+    status = 408
+
+
+class TooBusy(Refusal):
+    """Too many searches are under way; try again."""
+
+    status = 503
+    error = "NotEnoughResources"
+
+
 class UrlTooLong(Refusal):
     """The URL is too long."""
 

@@ -61,6 +61,4 @@ def _listen(host: str, port: int, setting: str) -> socket.socket:
     try:
         return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     except OSError as failure:
-        raise Misconfigured(
-            f"{host}:{port} cannot be listened on: {failure.strerror}.", setting=setting
-        ) from None
+        raise Misconfigured(f"{host}:{port} cannot be listened on: {failure.strerror}.", setting=setting) from None

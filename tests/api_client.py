@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -10,11 +10,12 @@ from typing import Any
 import httpx
 from starlette.types import ASGIApp
 
-from appview.call import Resources
+from appview.call import Resources, Turns
 from appview.http import PREFIX
 from appview.lexicon import load_catalogue, problems
 from appview.page_cursor import PageCursors
 from appview.service import build_app
+from appview.store.stats import RecentTotals
 from memory.database import Database
 from tests.memory_rows import day
 
@@ -37,8 +38,18 @@ class Refused:
 class Api:
     """The API on a database, with a clock that stands still."""
 
-    def __init__(self, database: Database, *, now: datetime = NOW, key: bytes = b"k" * 32) -> None:
-        resources = Resources(database=database, page_cursors=PageCursors(key), clock=lambda: now)
+    def __init__(
+        self,
+        database: Database,
+        *,
+        now: datetime = NOW,
+        monotonic: Callable[[], float] = lambda: 0.0,
+        key: bytes = b"k" * 32,
+        searches: Turns | None = None,
+    ) -> None:
+        searches = searches or Turns(at_once=4, waiting=8)
+        totals = RecentTotals(database, monotonic)
+        resources = Resources(database, PageCursors(key), lambda: now, searches, totals)
         self.app: ASGIApp = build_app(resources, url=None)
 
     async def send(self, verb: str, path: str, **more: Any) -> httpx.Response:

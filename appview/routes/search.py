@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from base64 import b64decode, b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,13 +21,13 @@ from appview.parameters import Parameters
 from appview.refusals import InvalidCursor, ModeUnavailable, RecordNotFound, ResultWindowExceeded
 from appview.routes.pages import fill_page, read_filters, readable_spaces
 from appview.routes.records import asked_key
-from appview.search.candidates import Candidates
+from appview.search.candidates import Candidates, Explained
 from appview.search.explain import explain_memory
 from appview.search.highlight import highlights
-from appview.search.lexical import Hit, Ranking, rank_candidates
+from appview.search.lexical import MAX_SUPPRESSED, Hit, Ranking, rank_candidates
 from appview.search.query import ParsedQuery, parse_query
 from appview.search.ranking import Corpus
-from appview.store.search import explain_candidate, find_candidates
+from appview.store.search import explain_candidate, find_candidates, load_contents
 from appview.store.views import StoredMemory, load_memories
 from appview.views import datetime_text, record_view
 from memory.data_model import record_json
@@ -36,7 +37,6 @@ from memory.space import ReadableSpaces
 WINDOW: Final = 1_000
 """Hits that one search can be paged through."""
 
-MAX_SUPPRESSED: Final = 100
 MAX_DUPLICATES: Final = 100
 
 _DIGEST_BYTES: Final = 6
@@ -53,11 +53,15 @@ async def search_records(call: Call) -> bytes:
     served = _read_served(call.open_cursor())
     if served.count >= WINDOW:
         raise ResultWindowExceeded
+    limit = min(asked.integer("limit"), WINDOW - served.count)
     answer: dict[str, object] = {}
     # One snapshot for statistics, candidates and views.
-    async with call.resources.database.transaction(isolation="repeatable_read", readonly=True) as conn:
-        search = await _search(conn, asked, served, spaces)
-        page = await _fill(conn, search, served, min(asked.integer("limit"), WINDOW - served.count), spaces)
+    async with (
+        call.resources.searches.turn(),
+        call.resources.database.transaction(isolation="repeatable_read", readonly=True) as conn,
+    ):
+        search = await _search(conn, asked, served, limit, explain_key, spaces)
+        page = await _fill(conn, search, served, limit, spaces)
         if explain_key is not None:
             answer["explanation"] = await _explanation(conn, search, explain_key, spaces)
     answer["records"] = [orjson.Fragment(view) for view in page.views]
@@ -70,7 +74,7 @@ async def search_records(call: Call) -> bytes:
     answer["suppressed"] = min(suppressed, MAX_SUPPRESSED)
     if suppressed > MAX_SUPPRESSED:
         answer["suppressedCapped"] = True
-    if search.candidates.capped:
+    if search.candidates.capped or search.ranking.capped:
         answer["matchesCapped"] = True
     return orjson.dumps(answer)
 
@@ -111,6 +115,7 @@ class _Search:
     explain: bool
     candidates: Candidates
     ranking: Ranking
+    explained: Explained | None
 
     @property
     def watermark(self) -> datetime:
@@ -127,15 +132,31 @@ class _Page:
     goes_on: bool
 
 
-async def _search(conn: Connection, asked: Parameters, served: _Served, spaces: ReadableSpaces) -> _Search:
+async def _search(
+    conn: Connection, asked: Parameters, served: _Served, limit: int, explain_key: Key | None, spaces: ReadableSpaces
+) -> _Search:
     query = parse_query(asked.text("q") or "", prefix=asked.flag("prefix"))
     filters = await read_filters(conn, asked)
     candidates = _NO_CANDIDATES
     if not query.is_empty:
         candidates = await find_candidates(conn, query, filters, watermark=served.watermark, spaces=spaces)
+    explained = None
+    if explain_key is not None:
+        explained = await explain_candidate(conn, query, filters, explain_key, spaces=spaces)
     min_score = asked.integer("minScore")
-    ranking = rank_candidates(query, candidates, min_score=min_score)
-    return _Search(query, filters, min_score, asked.flag("explain"), candidates, ranking)
+    # Here and below, what may take long is done by a thread: meanwhile others are answered.
+    ranking = await asyncio.to_thread(
+        rank_candidates,
+        query,
+        candidates,
+        min_score=min_score,
+        wanted=served.count + limit + 1,  # one more, to know whether it goes on
+        through=None if explained is None else explained.candidate,
+    )
+    while undecided := ranking.undecided:
+        contents = await load_contents(conn, undecided, spaces=spaces)
+        await asyncio.to_thread(ranking.decide, contents)
+    return _Search(query, filters, min_score, asked.flag("explain"), candidates, ranking, explained)
 
 
 async def _fill(conn: Connection, search: _Search, served: _Served, limit: int, spaces: ReadableSpaces) -> _Page:
@@ -145,7 +166,7 @@ async def _fill(conn: Connection, search: _Search, served: _Served, limit: int, 
     views = (
         None if memory is None else _hit_view(search, hit, memory) for hit, memory in zip(hits, memories, strict=False)
     )
-    page, reached = fill_page(views)
+    page, reached = await asyncio.to_thread(fill_page, views)
     return _Page(page, hits[:reached], len(unseen) > reached)
 
 
@@ -167,12 +188,17 @@ def _hit_view(search: _Search, hit: Hit, memory: StoredMemory) -> bytes:
 
 async def _explanation(conn: Connection, search: _Search, key: Key, spaces: ReadableSpaces) -> dict[str, object]:
     """Why one memory was recalled, or was not. Raise RecordNotFound for one that cannot be read."""
-    explained = await explain_candidate(conn, search.query, search.filters, key, spaces=spaces)
     [memory] = await load_memories(conn, [key], as_of=search.filters.as_of, spaces=spaces)
-    if explained is None or memory is None:
+    if search.explained is None or memory is None:
         raise RecordNotFound
-    verdict = explain_memory(
-        explained, search.query, search.candidates, search.ranking, min_score=search.min_score, window=WINDOW
+    verdict = await asyncio.to_thread(
+        explain_memory,
+        search.explained,
+        search.query,
+        search.candidates,
+        search.ranking,
+        min_score=search.min_score,
+        window=WINDOW,
     )
     view: dict[str, object] = {"uri": uri_of(key), "recalled": verdict.failed is None}
     if verdict.failed is not None:

@@ -12,9 +12,8 @@ from appview.store.stats import (
     Counts,
     RepoSync,
     Tally,
-    count_memories,
+    Totals,
     count_memories_of,
-    count_repos,
     load_indexed_through,
     load_repo_sync,
 )
@@ -30,17 +29,17 @@ async def get_stats(call: Call) -> bytes:
     """Answer `getStats`."""
     spaces = call.viewer.spaces
     identifier = call.parameters.text("repo")
+    now = call.resources.clock()
+    if identifier is None:
+        totals, sync = await call.resources.totals.load(spaces=spaces), None
+    else:
+        async with call.resources.database.connection() as conn:
+            totals, sync = await _stats_of(conn, identifier, spaces)
     async with call.resources.database.connection() as conn:
-        if identifier is None:
-            repos = await count_repos(conn, spaces=spaces)
-            counts = await count_memories(conn, spaces=spaces)
-            sync = None
-        else:
-            counts, sync = await _stats_of(conn, identifier, spaces)
-            repos = 1 if counts.records or counts.superseded else 0
-        indexed_through = await load_indexed_through(conn)
+        indexed_through = await load_indexed_through(conn, now=now)
+    counts = totals.counts
     answer: dict[str, object] = {
-        "repos": repos,
+        "repos": totals.repos,
         "records": counts.records,
         "superseded": counts.superseded,
         "kinds": _tally_view(counts.kinds),
@@ -48,7 +47,7 @@ async def get_stats(call: Call) -> bytes:
         "agents": _tally_view(counts.agents),
     }
     if indexed_through is not None:
-        behind = call.resources.clock() - indexed_through
+        behind = now - indexed_through
         answer["indexedThrough"] = datetime_text(indexed_through)
         answer["indexingLagSeconds"] = max(0, behind // timedelta(seconds=1))
     if sync is not None:
@@ -56,12 +55,13 @@ async def get_stats(call: Call) -> bytes:
     return orjson.dumps(answer)
 
 
-async def _stats_of(conn: Connection, identifier: str, spaces: ReadableSpaces) -> tuple[Counts, RepoSync | None]:
+async def _stats_of(conn: Connection, identifier: str, spaces: ReadableSpaces) -> tuple[Totals, RepoSync | None]:
     repos = await resolve_repos(conn, [identifier])
     if not repos:
-        return _NOTHING, None
+        return Totals(0, _NOTHING), None
     [repo] = repos
-    return await count_memories_of(conn, repo, spaces=spaces), await load_repo_sync(conn, repo, spaces=spaces)
+    counts = await count_memories_of(conn, repo, spaces=spaces)
+    return Totals(1 if counts.records or counts.superseded else 0, counts), await load_repo_sync(conn, repo)
 
 
 def _tally_view(tally: Tally) -> dict[str, object]:

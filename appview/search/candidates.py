@@ -16,7 +16,8 @@ class Candidate:
     """A readable memory with some of the query's words that passes the filters, except perhaps being in effect.
 
     `occurrences`: how often it has each of the query's lexemes; `term_count`: its length in words. `masked`: replaced,
-    while replaced ones are not wanted. `recheck_content`: its text, if phrases or exclusions must be looked for in it.
+    while replaced ones are not wanted. `needs_recheck`: phrases or exclusions must be looked for in its content, which
+    has `content_bytes`.
     """
 
     key: Key
@@ -26,7 +27,8 @@ class Candidate:
     indexed_at: datetime
     masked: bool
     content_hash: int
-    recheck_content: str | None
+    content_bytes: int
+    needs_recheck: bool
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -47,4 +49,5 @@ class Explained:
     """One readable memory as the filters see it; `failed` names those that it does not pass, in their order."""
 
     candidate: Candidate
+    content: str
     failed: Sequence[str]

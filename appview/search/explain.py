@@ -42,8 +42,7 @@ def explain_memory(
 
 
 def _first_failed_filter(explained: Explained, query: ParsedQuery, candidates: Candidates) -> str | None:
-    candidate = explained.candidate
-    content = candidate.recheck_content or ""
+    candidate, content = explained.candidate, explained.content
     if explained.failed:
         return explained.failed[0]
     if not ParsedQuery((), query.phrases, ()).admits(content):

@@ -78,7 +78,19 @@ async def explain_candidate(
     )
     if row is None:
         return None
-    return Explained(_candidate(row), [name for name, column in _FILTER_COLUMNS if not row[column]])
+    return Explained(_candidate(row), row["content"], [name for name, column in _FILTER_COLUMNS if not row[column]])
+
+
+async def load_contents(conn: Connection, keys: Sequence[Key], *, spaces: ReadableSpaces) -> dict[Key, str]:
+    """Load the contents of the readable memories among `keys`."""
+    rows = await _QUERIES.contents_by_key.fetch(
+        conn,
+        repos=[key.repo for key in keys],
+        spaces_of=[key.space for key in keys],
+        rkeys=[key.rkey for key in keys],
+        spaces=spaces.as_list(),
+    )
+    return {Key(row["repo"], row["space"], row["rkey"]): row["content"] for row in rows}
 
 
 _FILTER_COLUMNS: Final = (
@@ -162,7 +174,7 @@ def _longer(prefix: str) -> str:
 
 def _counted(query: ParsedQuery) -> dict[str, object]:
     patterns = [f"{prefix.translate(_LIKE_SIGNS)}%" for prefix in query.prefixes]
-    return {"lexemes": query.lexemes, "prefix_patterns": patterns}
+    return {"lexemes": query.lexemes, "prefixes": query.prefixes, "prefix_patterns": patterns}
 
 
 def _candidate(row: Row) -> Candidate:
@@ -174,7 +186,8 @@ def _candidate(row: Row) -> Candidate:
         indexed_at=row["indexed_at"],
         masked=row["masked"],
         content_hash=row["content_hash"],
-        recheck_content=row["recheck_content"],
+        content_bytes=row["content_bytes"],
+        needs_recheck=row["needs_recheck"],
     )
 
 

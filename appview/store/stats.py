@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Final
 
+from memory.database import Database
 from memory.queries import Connection, Row, load_queries
 from memory.space import ReadableSpaces
 
@@ -16,6 +18,9 @@ MAX_VALUES: Final = 50
 
 MAX_VALUE_CHARACTERS: Final = 512
 """Values are cut to so many before they are told apart."""
+
+MAX_AGE_S: Final = 5
+"""So old may be what is told of all authors together: counting them takes a walk through all memories."""
 
 _QUERIES: Final = load_queries(Path(__file__).parent / "sql" / "stats.sql")
 
@@ -44,7 +49,7 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class RepoSync:
-    """How far the index follows one author's public repo; `memory_count` includes replaced ones."""
+    """How far the index follows one author's public repo."""
 
     repo: str
     handle: str | None
@@ -52,7 +57,37 @@ class RepoSync:
     reason: str | None
     rev: str | None
     changed_at: datetime
-    memory_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """What all authors have together, and how many they are."""
+
+    repos: int
+    counts: Counts
+
+
+class RecentTotals:
+    """Totals, counted anew when they are `MAX_AGE_S` old, for each set of readable Spaces; one count at a time."""
+
+    def __init__(self, database: Database, monotonic: Callable[[], float]) -> None:
+        self._database = database
+        self._monotonic = monotonic
+        self._counting = asyncio.Lock()
+        self._counted: dict[tuple[str, ...], tuple[float, Totals]] = {}
+
+    async def load(self, *, spaces: ReadableSpaces) -> Totals:
+        """What the readable memories of all authors came to a few seconds ago, or now."""
+        viewer = tuple(spaces.as_list())
+        async with self._counting:
+            oldest = self._monotonic() - MAX_AGE_S
+            self._counted = {key: counted for key, counted in self._counted.items() if counted[0] > oldest}
+            if viewer not in self._counted:
+                async with self._database.connection() as conn:
+                    repos = await count_repos(conn, spaces=spaces)
+                    totals = Totals(repos, await count_memories(conn, spaces=spaces))
+                self._counted[viewer] = self._monotonic(), totals
+            return self._counted[viewer][1]
 
 
 async def count_memories(conn: Connection, *, spaces: ReadableSpaces) -> Counts:
@@ -77,9 +112,9 @@ async def count_repos(conn: Connection, *, spaces: ReadableSpaces) -> int:
     return count
 
 
-async def load_repo_sync(conn: Connection, repo: str, *, spaces: ReadableSpaces) -> RepoSync | None:
+async def load_repo_sync(conn: Connection, repo: str) -> RepoSync | None:
     """How far an author's public repo is followed; None if it is not served."""
-    row = await _QUERIES.repo_sync.fetchrow(conn, repo=repo, spaces=spaces.as_list())
+    row = await _QUERIES.repo_sync.fetchrow(conn, repo=repo)
     if row is None:
         return None
     return RepoSync(
@@ -89,13 +124,12 @@ async def load_repo_sync(conn: Connection, repo: str, *, spaces: ReadableSpaces)
         reason=row["reason"],
         rev=row["rev"],
         changed_at=row["changed_at"],
-        memory_count=row["memory_count"],
     )
 
 
-async def load_indexed_through(conn: Connection) -> datetime | None:
-    """The time of the newest event that the index covers, as its sender claims; None before the first."""
-    time: datetime | None = await _QUERIES.indexed_through.fetchval(conn)
+async def load_indexed_through(conn: Connection, *, now: datetime) -> datetime | None:
+    """The time up to which the index covers what it follows, as senders claim, `now` at most; None before the first."""
+    time: datetime | None = await _QUERIES.indexed_through.fetchval(conn, now=now)
     return time
 
 

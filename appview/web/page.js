@@ -122,7 +122,7 @@ function card(record) {
   const { value } = record;
   const item = make("li", { className: record.superseded ? "memory superseded" : "memory", tabIndex: 0 });
   const about = make("p", { className: "about" },
-    make("strong", { title: record.repo }, record.handle ?? record.repo),
+    make("strong", { title: record.repo }, foreign(record.handle ?? record.repo)),
     fact(value.kind), fact(value.scope), fact(moment(value.createdAt)),
     record.score === undefined ? null : make("span", { title: "score, of 1000" }, `score ${record.score}`),
     record.superseded ? make("span", { className: "note" }, "replaced") : null,
@@ -137,7 +137,12 @@ function card(record) {
 }
 
 function fact(text) {
-  return typeof text === "string" && text ? make("span", {}, text) : null;
+  return typeof text === "string" && text ? make("span", {}, foreign(text)) : null;
+}
+
+/** A text of others in a line of ours, whose order it must not turn. */
+function foreign(text) {
+  return make("bdi", {}, text);
 }
 
 /** The content with its highlights, which count bytes of UTF-8. */
@@ -209,7 +214,7 @@ async function showCounts() {
 
 /** The longest words of a text, as a query that finds it. */
 function telling(content, count) {
-  const words = content.match(/[\p{L}\p{N}]{4,}/gu) ?? [content.slice(0, 20)];
+  const words = content.match(/[\p{L}\p{M}\p{N}]{4,}/gu) ?? [content.slice(0, 20)];
   return [...new Set(words)].sort((a, b) => b.length - a.length).slice(0, count).join(" ");
 }
 
@@ -223,7 +228,7 @@ async function showExamples() {
   }
   for (const [handle, record] of [...people].slice(0, 4)) {
     const q = telling(record.value.content, 1);
-    examples.push([`${q} · ${handle}`, { q, repo: handle }]);
+    examples.push([[foreign(q), " · ", foreign(handle)], { q, repo: handle }]);
   }
   const replaced = records.find((record) => record.superseded);
   if (replaced) {
@@ -231,17 +236,17 @@ async function showExamples() {
     const repo = replaced.handle ?? replaced.repo;
     const newer = records.find((record) => record.uri === replaced.supersededBy[0]);
     const label = telling(replaced.value.content, 2);
-    examples.push([`What became of “${label}”?`, { q, repo, includeSuperseded: true }]);
-    examples.push([`Why is it not found?`, { q, repo, explainUri: replaced.uri }]);
+    examples.push([["What became of “", foreign(label), "”?"], { q, repo, includeSuperseded: true }]);
+    examples.push([["Why is it not found?"], { q, repo, explainUri: replaced.uri }]);
     if (newer) {
       const before = new Date(Date.parse(newer.value.createdAt) - 1000);
       if (before >= new Date(replaced.value.createdAt)) {
-        examples.push([`And as of ${moment(before)}?`, { q, repo, asOf: before.toISOString().slice(0, 19) }]);
+        examples.push([[`And as of ${moment(before)}?`], { q, repo, asOf: before.toISOString().slice(0, 19) }]);
       }
     }
   }
   const chips = examples.map(([label, fields]) => {
-    const chip = make("button", { type: "button", className: "chip" }, label);
+    const chip = make("button", { type: "button", className: "chip" }, ...label);
     chip.onclick = async () => {
       fill(fields);
       await run();

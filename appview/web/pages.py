@@ -8,8 +8,9 @@ from typing import Final
 
 import orjson
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route as PathRoute
 
 from appview.http import Route
@@ -34,15 +35,25 @@ def build_pages(catalogue: Catalogue, routes: Iterable[Route], *, version: str, 
     """The application for all paths outside `/xrpc/`."""
     described = list(routes)
     document = orjson.dumps(openapi_document(catalogue, described, version=version, url=url))
-    return Starlette(
+    application = Starlette(
         routes=[
             _serve("/", (_FOLDER / "page.html").read_bytes(), "text/html; charset=utf-8"),
             _serve("/page.css", (_FOLDER / "page.css").read_bytes(), "text/css; charset=utf-8"),
             _serve("/page.js", (_FOLDER / "page.js").read_bytes(), "text/javascript; charset=utf-8"),
             _serve("/docs", docs_page(catalogue, described).encode(), "text/html; charset=utf-8"),
             _serve("/openapi.json", document, "application/json", {"access-control-allow-origin": "*"}),
-        ]
+        ],
+        exception_handlers={HTTPException: _refuse},
     )
+    # Other paths are not found, and led nowhere else.
+    application.router.redirect_slashes = False
+    return application
+
+
+async def _refuse(_request: Request, failure: Exception) -> Response:
+    assert isinstance(failure, HTTPException)
+    headers = _SECURITY | dict(failure.headers or {})
+    return PlainTextResponse(failure.detail, failure.status_code, headers=headers)
 
 
 def _serve(path: str, body: bytes, content_type: str, headers: dict[str, str] | None = None) -> PathRoute:

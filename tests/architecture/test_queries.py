@@ -12,9 +12,9 @@ SQL_FILES = sorted(ROOT.glob("*/store/sql/*.sql"))
 STATEMENTS = [(path, statement) for path in SQL_FILES for statement in load_queries(path)]
 CONTENT = re.compile(r"\b(memories|memory_versions|memory_edges|invalid_records)\b")
 
-# Reads of nothing that is in a repo: handles, which are public whatever their repos hold, how far a stream is read, a
-# secret of the index, a setting of the transaction.
-READS_NO_REPO = {"find_repos", "load_indexed_through", "load_page_cursor_key", "plan_anew"}
+# Reads of nothing that is in a repo: handles, which are public whatever their repos hold, how far streams and public
+# repos are followed, a secret of the index, a setting of the transaction. `appview/store/__init__.py` names them too.
+READS_NO_REPO = {"find_repos", "load_indexed_through", "load_page_cursor_key", "load_repo_sync", "plan_anew"}
 
 
 def test_there_are_statements():
@@ -63,6 +63,11 @@ def test_every_read_demands_the_readable_spaces():
         if function.name not in READS_NO_REPO and "ReadableSpaces" not in _required_types(function)
     ]
     assert undemanding == []
+
+
+def test_the_exceptions_are_told_where_the_rule_is():
+    told = ast.get_docstring(syntax_tree(ROOT / "appview/store/__init__.py")) or ""
+    assert set(re.findall(r"`(\w+)`", told)) == READS_NO_REPO
 
 
 def _package(path: Path) -> str:

@@ -29,7 +29,7 @@ async def until(condition: Callable[[], Awaitable[bool]], what: str, deadline_s:
     """Waits for a condition."""
     try:
         async with asyncio.timeout(deadline_s):
-            while not await condition():
+            while not await condition():  # noqa: ASYNC110  it is another process that changes what is
                 await asyncio.sleep(POLL_S)
     except TimeoutError:
         raise Late(f"not within {deadline_s} s: {what}") from None

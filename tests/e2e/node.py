@@ -49,7 +49,9 @@ def installed_network() -> Path:
 def _install(folder: str) -> None:
     command = [NODE, NPM, "ci", "--omit=dev", "--ignore-scripts", "--no-audit", "--no-fund"]
     path = f"{NODE.parent}{os.pathsep}{os.environ.get('PATH', '')}"
-    done = subprocess.run(command, cwd=folder, env=os.environ | {"PATH": path}, capture_output=True, text=True)
+    done = subprocess.run(
+        command, cwd=folder, env=os.environ | {"PATH": path}, capture_output=True, text=True, check=False
+    )
     if done.returncode:
         said = done.stderr[-2000:]
         raise OutOfReach(said) if _OUT_OF_REACH.search(said) else RuntimeError(said)

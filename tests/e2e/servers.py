@@ -30,7 +30,8 @@ class Pds:
 
     def last_seq(self) -> int:
         """Of its stream: all that was answered is in it."""
-        return int(self._one(self.folder / "sequencer.sqlite", "select max(seq) from repo_seq") or 0)
+        seq = self._one(self.folder / "sequencer.sqlite", "select max(seq) from repo_seq")
+        return seq if isinstance(seq, int) else 0
 
     def mailed_token(self, did: str) -> str:
         """What it would have mailed to confirm an operation of the directory."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -13,7 +13,7 @@ from memory.database import Database
 from memory.identifiers import COLLECTION
 from tests.builders import memory
 from tests.e2e.accounts import Account, new_account
-from tests.e2e.comparison import assert_same, waiting_for_fetch
+from tests.e2e.comparison import assert_same, handle_of, waiting_for_fetch
 from tests.e2e.daemon import Daemon, environment, until
 from tests.e2e.servers import Network, Pds
 from tests.fakes.proxy import Proxy, proxy
@@ -43,6 +43,11 @@ class World:
             for url, pds in self.sources.items():
                 await leases.set_cursor(conn, url, pds.last_seq(), datetime.now(UTC))
 
+    async def is_followed(self, account: Account) -> bool:
+        """Whether the index has met the account's repo."""
+        async with self.database.connection() as conn:
+            return bool(await conn.fetchval("select count(*) from repos where repo = $1", account.did))
+
     async def cursor(self, source: str) -> int:
         """How far a source is durable."""
         async with self.database.connection() as conn:
@@ -58,6 +63,14 @@ class World:
         for each in self.proxies:
             each.cut()
 
+    async def named(self, account: Account) -> None:
+        """Waits until the index knows the account's handle."""
+
+        async def is_named() -> bool:
+            return await handle_of(self.database, account.did) == account.handle
+
+        await self._until(is_named, f"the handle {account.handle}")
+
     async def caught_up(self) -> None:
         """Waits until all that was sent is durable, and no commit or look-up that is due waits."""
         wanted = {url: pds.last_seq() for url, pds in self.sources.items()}
@@ -67,25 +80,38 @@ class World:
             async with self.database.connection() as conn:
                 cursors = {row["source"]: row["seq"] for row in await conn.fetch("select source, seq from sources")}
                 busy = await conn.fetchval(
-                    "select (select count(*) from parked_commits) + (select count(*) from requests where"
-                    " kind = 'identity' and (attempts = 0 or not_before < now()))"
+                    "select (select count(*) from parked_commits)"
+                    " + (select count(*) from requests where kind = 'identity' and attempts = 0)"
                 )
             return not busy and all(cursors.get(url, 0) >= seq for url, seq in wanted.items())
 
-        try:
-            await until(done, f"all of {wanted}")
-        except Exception as late:
-            late.add_note(await self.told())
-            raise
+        await self._until(done, f"all of {wanted}")
 
-    async def let_time_pass(self) -> None:
-        """Ten minutes go by while the daemon is away: it may look identities up again, and nobody holds a lease."""
+    async def revive(self) -> None:
+        """The daemon dies and is started again, so much later that nobody holds a lease."""
         await self.daemon.kill()
-        async with self.database.transaction() as conn:
-            await conn.execute("update identities set resolved_at = resolved_at - interval '11 minutes'")
-            await conn.execute("update requests set not_before = not_before - interval '11 minutes'")
+        async with self.database.connection() as conn:
             await conn.execute("delete from leases")
         await self.daemon.start()
+
+    async def let_time_pass(self) -> None:
+        """Ten minutes go by while the daemon is dead: nobody holds a lease, and what waits to be looked up is."""
+        await self.daemon.kill()
+        async with self.database.connection() as conn:
+            await conn.execute("update identities set resolved_at = resolved_at - interval '11 minutes'")
+            await conn.execute("update requests set not_before = not_before - interval '11 minutes'")
+        await self.revive()
+
+        async def looked_up() -> bool:
+            self.daemon.assert_alive()
+            async with self.database.connection() as conn:
+                # Whoever claims a look-up has two minutes; it is done in less than two seconds, whatever was asked since.
+                return not await conn.fetchval(
+                    "select count(*) from requests where kind = 'identity' and (attempts = 0 or not_before < now()"
+                    " or not_before > now() + interval '118 seconds')"
+                )
+
+        await self._until(looked_up, "no look-up that waits")
 
     async def same(self, *accounts: Account) -> None:
         """Every account is shown as it is held, and none waits for a fetch."""
@@ -93,6 +119,13 @@ class World:
         await assert_same(self.database, accounts)
         waiting = await waiting_for_fetch(self.database)
         assert waiting == {}, waiting
+
+    async def _until(self, condition: Callable[[], Awaitable[bool]], what: str) -> None:
+        try:
+            await until(condition, what)
+        except Exception as late:
+            late.add_note(await self.told())
+            raise
 
     async def told(self) -> str:
         """What there is to see when something went wrong."""

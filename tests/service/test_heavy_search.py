@@ -122,3 +122,19 @@ async def test_of_a_memory_with_many_words_of_one_beginning_only_their_sum_is_re
         found = await find_candidates(conn, query, Filters(repos=repos), watermark=None, spaces=spaces)
     [memory] = found.memories
     assert dict(memory.occurrences) == {"wine": 2, "wine\U0010ffff": 200}
+
+
+@pytest.mark.parametrize("repos", [None, (ALICE,)])
+async def test_a_word_counts_for_the_longest_of_several_beginnings(
+    database: Database, repos: tuple[str, ...] | None
+) -> None:
+    rows = MemoryRows()
+    rows.put(ALICE, "wine winery winter")
+    await rows.write(database)
+    wine, win = (parse_query(word, prefix=True).terms[0] for word in ("wine", "win"))
+    query = ParsedQuery((win, wine), (), ())
+    async with database.transaction(readonly=True) as conn:
+        spaces = ReadableSpaces.public_only()
+        found = await find_candidates(conn, query, Filters(repos=repos), watermark=None, spaces=spaces)
+    [memory] = found.memories
+    assert dict(memory.occurrences) == {"wine": 1, "wine\U0010ffff": 1, "win\U0010ffff": 1}

@@ -22,7 +22,7 @@ from appview.store.history import (
 )
 from appview.store.lists import Order, list_places, start_of
 from appview.store.search import explain_candidate, find_candidates
-from appview.store.stats import count_memories, count_memories_of, count_repos, load_repo_sync
+from appview.store.stats import RecentTotals, count_memories, count_memories_of, count_repos, load_repo_sync
 from appview.store.views import load_memories
 from memory.database import Database
 from memory.queries import Connection
@@ -318,8 +318,16 @@ async def test_granted_spaces_appear_in_statistics(database: Database, rows: Mem
             assert await count_repos(conn, spaces=spaces) == len({key.repo for key in visible})
             of_carol = await count_memories_of(conn, CAROL, spaces=spaces)
             assert of_carol.records == sum(key.repo == CAROL for key in visible)
-        assert await load_repo_sync(conn, CAROL, spaces=PUBLIC_ONLY) is None
-        assert await load_repo_sync(conn, CAROL, spaces=GRANTED) is not None
+        assert await load_repo_sync(conn, CAROL) is None  # she has no public repo
+        assert await load_repo_sync(conn, ALICE) is not None
+
+
+async def test_totals_are_remembered_for_those_only_who_may_read_the_same(database: Database, rows: MemoryRows) -> None:
+    totals = RecentTotals(database, lambda: 0.0)
+    for _ in range(2):
+        for spaces, visible in ((PUBLIC_ONLY, expected(rows, "")), (GRANTED, expected(rows, "", SPACE))):
+            counts = (await totals.load(spaces=spaces)).counts
+            assert counts.records + counts.superseded == len(visible)
 
 
 async def test_public_only_leaves_granted_spaces_out(database: Database, rows: MemoryRows) -> None:

@@ -18,7 +18,9 @@ async def with_two_memories(database: Database) -> tuple[Feed, RepoBuilder]:
     feed = Feed(database)
     alice = feed.account("alice")
     replaced = [f"at://{alice.did}/{COLLECTION}/{rkey(1)}"]
-    await feed.send(alice.create(rkey(1), memory("tea")), alice.create(rkey(2), memory(WORDS.decode(), supersedes=replaced)))
+    await feed.send(
+        alice.create(rkey(1), memory("tea")), alice.create(rkey(2), memory(WORDS.decode(), supersedes=replaced))
+    )
     return feed, alice
 
 

@@ -36,7 +36,7 @@ def test_index_without_trouble_is_well():
     ],
 )
 def test_each_trouble_is_named(change: dict[str, object], words: str):
-    status = replace(WELL, **change)  # type: ignore[arg-type]
+    status = replace(WELL, **change)
     named = problems(status, NOW)
     assert len(named) == 1
     assert words in named[0]

@@ -1,5 +1,7 @@
 -- Lexical search. `:any`, `:required`, `:excluded` and `:recheck` are tsqueries (null for none), `:lexemes` and
--- `:prefix_patterns` what is counted in each memory for its score. A memory's `times` are how often it has its `lexemes`.
+-- `:prefixes` (the same as patterns: `:prefix_patterns`) what is counted in each memory for its score. A memory's `times` are
+-- how often it has its `lexemes`, of which one, a prefix and U+10FFFF, stands for all others that begin so: however many
+-- words a memory has, little is returned of it.
 -- `:watermark` is null for a first page; later pages leave out what was indexed after it.
 
 -- name: search_of
@@ -8,7 +10,7 @@
 -- readable memories that are in effect (with the replaced ones, if those are wanted): other filters do not make a word rare.
 with readable as not materialized (
     select
-        m.repo, m.space, m.rkey, m.terms, m.term_count, m.effective_at, m.indexed_at, m.content,
+        m.repo, m.space, m.rkey, m.terms, m.term_count, m.effective_at, m.indexed_at, m.content, m.content_bytes,
         case
             when :include_superseded::bool then false
             when :as_of::timestamptz is null then m.masked_from is not null
@@ -40,17 +42,31 @@ matched as materialized (
         case when m.passes and (:required::tsquery is null or m.terms @@ :required)
             and (:excluded::tsquery is null or not m.terms @@ :excluded)
             then hashtextextended(m.content, 0) end as content_hash,
-        case when m.terms @@ :recheck::tsquery then m.content end as recheck_content
+        m.content_bytes, coalesce(m.terms @@ :recheck::tsquery, false) as needs_recheck
     from readable m
     cross join lateral (
-        select array_agg(u.lexeme) as lexemes, array_agg(cardinality(u.positions)) as times
-        from unnest(
-            case
-                when :prefix_patterns::text[] <> '{}' then m.terms
-                else ts_filter(setweight(m.terms, 'A', :lexemes::text[]), '{a}') -- much less to take apart
-            end
-        ) u
-        where u.lexeme = any(:lexemes) or u.lexeme like any(:prefix_patterns)
+        select array_agg(f.lexeme) as lexemes, array_agg(f.times) as times
+        from (
+            select
+                case
+                    when u.lexeme = any(:lexemes) then u.lexeme
+                    when cardinality(:prefixes::text[]) = 1 then (:prefixes)[1] || chr(1114111) -- nearly always
+                    else (
+                        select max(p.prefix) || chr(1114111)
+                        from unnest(:prefixes) as p (prefix)
+                        where starts_with(u.lexeme, p.prefix)
+                    )
+                end as lexeme,
+                sum(cardinality(u.positions))::int as times
+            from unnest(
+                case
+                    when :prefix_patterns::text[] <> '{}' then m.terms
+                    else ts_filter(setweight(m.terms, 'A', :lexemes::text[]), '{a}') -- much less to take apart
+                end
+            ) u
+            where u.lexeme = any(:lexemes) or u.lexeme like any(:prefix_patterns)
+            group by 1
+        ) f
     ) found
     where m.terms @@ :any::tsquery
 ),
@@ -66,14 +82,15 @@ frequencies as (
 )
 select
     t.documents, t.mean_length, f.lexemes, f.times, null as repo, null as space, null as rkey, null as term_count,
-    null as effective_at, null as indexed_at, null as masked, null as content_hash, null as recheck_content
+    null as effective_at, null as indexed_at, null as masked, null as content_hash, null as content_bytes,
+    null as needs_recheck
 from totals t
 cross join frequencies f
 union all
 (
     select
         null, null, m.lexemes, m.times, m.repo, m.space, m.rkey, m.term_count,
-        m.effective_at, m.indexed_at, m.masked, m.content_hash, m.recheck_content
+        m.effective_at, m.indexed_at, m.masked, m.content_hash, m.content_bytes, m.needs_recheck
     from matched m
     where m.content_hash is not null
     order by m.effective_at desc, m.repo, m.space, m.rkey
@@ -140,7 +157,7 @@ from unnest(:alternatives::text[], :queries::text[]) as a (alternative, query);
 -- Candidates among the memories of all authors: the latest that have what `:any` asks for and pass every filter.
 with picked as (
     (
-        select m.repo, m.space, m.rkey, m.terms, m.term_count, m.effective_at, m.indexed_at, m.content,
+        select m.repo, m.space, m.rkey, m.terms, m.term_count, m.effective_at, m.indexed_at, m.content, m.content_bytes,
             case
                 when :include_superseded::bool then false
                 when :as_of::timestamptz is null then m.masked_from is not null
@@ -172,7 +189,7 @@ with picked as (
         from unnest(:spaces::text[]) as readable (space)
         join repos r on r.space = readable.space and r.visible
         cross join lateral (
-            select m.repo, m.space, m.rkey, m.terms, m.term_count, m.effective_at, m.indexed_at, m.content,
+            select m.repo, m.space, m.rkey, m.terms, m.term_count, m.effective_at, m.indexed_at, m.content, m.content_bytes,
                 case
                     when :include_superseded::bool then false
                     when :as_of::timestamptz is null then m.masked_from is not null
@@ -201,25 +218,39 @@ with picked as (
 select
     m.repo, m.space, m.rkey, m.term_count, m.effective_at, m.indexed_at, m.masked, found.lexemes, found.times,
     hashtextextended(m.content, 0) as content_hash,
-    case when m.terms @@ :recheck::tsquery then m.content end as recheck_content
+    m.content_bytes, coalesce(m.terms @@ :recheck::tsquery, false) as needs_recheck
 from (
     select * from picked order by effective_at desc, repo, space, rkey limit :max_candidates
 ) m
 cross join lateral (
-    select array_agg(u.lexeme) as lexemes, array_agg(cardinality(u.positions)) as times
-    from unnest(
-        case
-            when :prefix_patterns::text[] <> '{}' then m.terms
-            else ts_filter(setweight(m.terms, 'A', :lexemes::text[]), '{a}') -- much less to take apart
-        end
-    ) u
-    where u.lexeme = any(:lexemes) or u.lexeme like any(:prefix_patterns)
+    select array_agg(f.lexeme) as lexemes, array_agg(f.times) as times
+    from (
+        select
+            case
+                when u.lexeme = any(:lexemes) then u.lexeme
+                when cardinality(:prefixes::text[]) = 1 then (:prefixes)[1] || chr(1114111) -- nearly always
+                else (
+                    select max(p.prefix) || chr(1114111)
+                    from unnest(:prefixes) as p (prefix)
+                    where starts_with(u.lexeme, p.prefix)
+                )
+            end as lexeme,
+            sum(cardinality(u.positions))::int as times
+        from unnest(
+            case
+                when :prefix_patterns::text[] <> '{}' then m.terms
+                else ts_filter(setweight(m.terms, 'A', :lexemes::text[]), '{a}') -- much less to take apart
+            end
+        ) u
+        where u.lexeme = any(:lexemes) or u.lexeme like any(:prefix_patterns)
+        group by 1
+    ) f
 ) found;
 
 -- name: explain_memory
 -- What the filters, in their order, and the query's words make of one readable memory. No filter is applied.
 select
-    m.repo, m.space, m.rkey, m.term_count, m.effective_at, m.indexed_at, m.content as recheck_content,
+    m.repo, m.space, m.rkey, m.term_count, m.effective_at, m.indexed_at, m.content, m.content_bytes, false as needs_recheck,
     hashtextextended(m.content, 0) as content_hash,
     case
         when :include_superseded::bool then false
@@ -241,14 +272,39 @@ select
 from repos r
 join memories m on m.repo = r.repo and m.space = r.space
 cross join lateral (
-    select array_agg(u.lexeme) as lexemes, array_agg(cardinality(u.positions)) as times
-    from unnest(
-        case
-            when :prefix_patterns::text[] <> '{}' then m.terms
-            else ts_filter(setweight(m.terms, 'A', :lexemes::text[]), '{a}') -- much less to take apart
-        end
-    ) u
-    where u.lexeme = any(:lexemes) or u.lexeme like any(:prefix_patterns)
+    select array_agg(f.lexeme) as lexemes, array_agg(f.times) as times
+    from (
+        select
+            case
+                when u.lexeme = any(:lexemes) then u.lexeme
+                when cardinality(:prefixes::text[]) = 1 then (:prefixes)[1] || chr(1114111) -- nearly always
+                else (
+                    select max(p.prefix) || chr(1114111)
+                    from unnest(:prefixes) as p (prefix)
+                    where starts_with(u.lexeme, p.prefix)
+                )
+            end as lexeme,
+            sum(cardinality(u.positions))::int as times
+        from unnest(
+            case
+                when :prefix_patterns::text[] <> '{}' then m.terms
+                else ts_filter(setweight(m.terms, 'A', :lexemes::text[]), '{a}') -- much less to take apart
+            end
+        ) u
+        where u.lexeme = any(:lexemes) or u.lexeme like any(:prefix_patterns)
+        group by 1
+    ) f
 ) found
 where r.visible and r.repo = :repo::text and r.space = :space::text and m.rkey = :rkey::text
     and (m.space = '' or m.space = any(:spaces::text[]));
+
+-- name: contents_by_key
+-- The contents in which phrases are looked for, of memories that were found before.
+select m.repo, m.space, m.rkey, m.content
+from unnest((select :repos::text[]), (select :spaces_of::text[]), (select :rkeys::text[])) as k (repo, space, rkey)
+cross join lateral (
+    select * from memories m where m.repo = k.repo and m.space = k.space and m.rkey = k.rkey
+    offset 0 -- so that each memory is gone to by its key
+) m
+join repos r on r.repo = m.repo and r.space = m.space and r.visible
+where m.space = '' or m.space = any(:spaces::text[]);

@@ -75,13 +75,18 @@ where r.visible and r.memory_count > 0 and (r.space = '' or r.space = any(:space
 
 -- name: repo_sync
 -- How far the index follows one author's public repo.
-select r.repo, r.state, r.reason, r.rev, r.changed_at, r.memory_count, i.handle
+select r.repo, r.state, r.reason, r.rev, r.changed_at, i.handle
 from repos r
 left join identities i on i.repo = r.repo and not i.tombstoned
-where r.repo = :repo::text and r.visible and (r.space = '' or r.space = any(:spaces::text[]))
-order by r.space
-limit 1;
+where r.repo = :repo::text and r.space = '' and r.visible;
 
 -- name: indexed_through
--- The time of the newest event that is covered by a cursor, as its sender claims.
-select max(frame_time) from sources;
+-- The time up to which all sources are covered that a daemon follows now (all there are, if none is), as they claim. What
+-- is said to be of the future is not believed, but for clocks that are a little fast.
+select min(least(s.frame_time, :now::timestamptz))
+from sources s
+where s.frame_time <= :now + interval '5 minutes'
+    and (
+        exists (select from leases l where l.source = s.source and l.expires_at > now())
+        or not exists (select from leases l where l.expires_at > now())
+    );
