@@ -147,7 +147,7 @@ class Consumer:
 
     def concerned(self, repo: str) -> bool:
         """Whether all events of a repo are read."""
-        return repo in self._tracked or repo in self.candidates
+        return repo in self._tracked or repo in self.candidates or repo in self.keyless
 
     def take(self, source: Source, frame: bytes) -> tuple[list[Arrival], Position | None]:
         """What `frame` means, and how far its source's stream is covered once that is applied (null: no further)."""

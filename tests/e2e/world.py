@@ -105,7 +105,7 @@ class World:
         async def looked_up() -> bool:
             self.daemon.assert_alive()
             async with self.database.connection() as conn:
-                # Whoever claims a look-up has two minutes; it is done in less than two seconds, whatever was asked since.
+                # Whoever claims a look-up has two minutes, and needs less than two seconds, whatever was asked since.
                 return not await conn.fetchval(
                     "select count(*) from requests where kind = 'identity' and (attempts = 0 or not_before < now()"
                     " or not_before > now() + interval '118 seconds')"
