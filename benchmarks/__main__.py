@@ -11,6 +11,7 @@ from dataclasses import asdict
 
 from benchmarks import dense, firehose, verify
 from benchmarks.result import Result
+from indexer.pipeline import collect_garbage_seldom
 
 BENCHMARKS: dict[str, Callable[[], Coroutine[None, None, Result]]] = {
     "verify": verify.run,
@@ -24,6 +25,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("name", nargs="?", choices=[*BENCHMARKS, ""], default="", help="which one; without: all")
     name = parser.parse_args().name
+    collect_garbage_seldom()  # as every command that judges frames does
     for chosen in [name] if name else BENCHMARKS:
         result = asyncio.run(BENCHMARKS[chosen]())
         for line in result.notes:

@@ -18,6 +18,7 @@ from indexer.doctor.network import Network
 from indexer.doctor.report import Report
 from indexer.live import Daemon
 from indexer.metrics import IndexerMetrics
+from indexer.pipeline import collect_garbage_seldom
 from indexer.quota import QuotaLimits
 from indexer.recording import merge_by_seq
 from indexer.replay import Replay
@@ -37,6 +38,7 @@ async def replay(
     settings: Settings, files: Sequence[Path], source: Source, identities: Path, *, use_cursor: bool
 ) -> ReplayReport:
     """Replays `files`, merged by seq, as `source` sent them. `Misconfigured`: a file cannot be used."""
+    collect_garbage_seldom()
     export = PlcExport.read(identities)
     frames = merge_by_seq(files)
     async with _connect(settings, connections=2) as database:
@@ -62,6 +64,7 @@ async def run(settings: Settings) -> None:
             "Nothing to follow: name relays in INDEXER_RELAY_URLS, or PDSes in INDEXER_PDS_URLS.",
             setting="INDEXER_RELAY_URLS",
         )
+    collect_garbage_seldom()
     daemon = Daemon(
         sources=sources,
         plc_url=given.plc_url,
