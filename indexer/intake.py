@@ -99,6 +99,10 @@ class Intake:
     def __len__(self) -> int:
         return len(self._queue)
 
+    def received(self) -> dict[str, int]:
+        """Source → seq of the last frame that came from it."""
+        return {url: stream.seq for url, stream in self._streams.items()}
+
     def pass_over(self, source: Source, seq: int, claimed_time: object) -> None:
         """A frame of others, or one whose meaning is waiting already: only the position moves."""
         stream = self._streams.setdefault(source.url, _Stream())

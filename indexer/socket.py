@@ -6,8 +6,8 @@ idle one that answers is alive.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -94,13 +94,13 @@ async def subscribe(
         await connection.close()
 
 
-async def receive(connection: ClientConnection) -> bytes:
-    """The next frame. A text message is no frame, and comes as its bytes. Raises SourceUnavailable when it ended."""
+@contextmanager
+def closing_told() -> Generator[None]:
+    """Raises SourceUnavailable, with the reason, for the end of a stream that is read inside."""
     try:
-        message = await connection.recv(decode=False)
+        yield
     except ConnectionClosed as ended:
         raise SourceUnavailable(_reason_of(ended)) from None
-    return bytes(message)
 
 
 def _reason_of(ended: ConnectionClosed) -> str:

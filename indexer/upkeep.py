@@ -103,5 +103,7 @@ class Upkeep:
         for kind, count in gauges.requests.items():
             self._metrics.open_requests.labels(kind).set(count)
         self._metrics.tracked_repos.set(len(self._tracked))
+        for source, seq in self._intake.received().items():
+            self._metrics.received_seq.labels(source).set(seq)
         self._metrics.buffered_bytes.set(self._intake.buffered_bytes)
         self._metrics.buffered_frames.set(len(self._intake))
