@@ -32,7 +32,7 @@ CLOSE_TIMEOUT_S: Final = 1
 RETRY_AFTER_DEFAULT_S: Final = 30.0
 RETRY_AFTER_MAX_S: Final = 600.0
 # About what one read of the socket brings: with fewer, reading is paused and resumed at every turn, which costs a third
-# of the speed. A source that sends nothing but the largest frames fills at most 320 MiB, beside the bound of the intake.
+# of the speed. A source that sends nothing but the largest frames fills at most 320 MiB here.
 _FRAMES_BUFFERED: Final = 64
 
 
