@@ -54,4 +54,4 @@ async def _evaluate_region(conn: Connection, key: RepoKey, rkeys: set[str]) -> N
     # In a thread, for a region may be as large as a repo's quota of edges, and sockets and leases must not wait for it.
     found = await asyncio.to_thread(evaluate, region.nodes, only=rkeys)
     masks = {rkey: found[rkey] for rkey in sorted(region.inside) if rkey in found}
-    await rows.store_masks(conn, key, masks, region.ignored)
+    await rows.store_masks(conn, key, masks, region)

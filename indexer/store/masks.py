@@ -66,8 +66,8 @@ async def replaced_region(conn: Connection, key: RepoKey, rkeys: Iterable[str]) 
     return region
 
 
-async def store_masks(conn: Connection, key: RepoKey, masks: Mapping[str, Mask], ignored: set[Edge]) -> None:
-    """Stores masks, and which edges into their memories the rule for cycles ignores; it ignored `ignored` before."""
+async def store_masks(conn: Connection, key: RepoKey, masks: Mapping[str, Mask], region: Region) -> None:
+    """Stores masks of a region, and which edges into their memories the rule for cycles ignores from now on."""
     repo, space = key
     await _SQL.store_masks.execute(
         conn,
@@ -78,7 +78,8 @@ async def store_masks(conn: Connection, key: RepoKey, masks: Mapping[str, Mask],
         spans=[None if mask.spans is None else _multirange(mask.spans) for mask in masks.values()],
         components=[mask.component for mask in masks.values()],
     )
-    before = {edge for edge in ignored if edge[1] in masks}
+    # An edge to what is no more is in no cycle.
+    before = {edge for edge in region.ignored if edge[1] in masks or edge[1] not in region.nodes}
     now = {(replacer, rkey) for rkey, mask in masks.items() for replacer in mask.ignored}
     turned = sorted(before ^ now)
     if turned:

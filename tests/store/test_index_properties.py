@@ -186,6 +186,8 @@ async def play_round(database: Database, draw: random.Random, round_number: int)
                 if row["repo"] == author.did and row["target"] == rkey and not row["ignored"]
             }
             assert replacers == model.replaced_by(rkey), f"{context} {rkey}"
+        ignored = {row["target"] for row in edges if row["repo"] == author.did and row["ignored"]}
+        assert ignored <= mine.keys(), f"{context}: an edge to what is no more is in no cycle"
         assert {row["rkey"] for row in invalid if row["repo"] == author.did} == model.invalid, context
         for rkey, key in model.keys.items():
             seen = [row for row in versions if row["repo"] == author.did and row["rkey"] == rkey]
