@@ -45,6 +45,7 @@ from indexer.verify.reasons import Fault
 from memory.database import Database
 from memory.queries import Connection, StatementFailed, StatementTimedOut
 from memory.space import PUBLIC
+from memory.store.identities import load_identities, store_identities
 
 FIRST_STATISTICS_AT = 500
 
@@ -144,7 +145,7 @@ class Writer:
             rows=rows,
             held=await record_rows.held_records(conn, sorted(touched)) if touched else {},
             statuses=await repo_rows.account_statuses(conn, explained) if explained else {},
-            identities=await repo_rows.cached_identities(conn, explained) if explained else {},
+            identities={found.did: found for found in await load_identities(conn, explained)} if explained else {},
         )
         ledger.denied = await denials.denied(conn, rows, touched)
         ledger.take(arrivals)
@@ -269,7 +270,7 @@ async def _store_repos(conn: Connection, ledger: Ledger) -> None:
         words = [(repo, word) for (repo, _), word in ledger.changed_statuses.items()]
         await repo_rows.upsert_account_statuses(conn, words)
     if ledger.changed_identities:
-        await repo_rows.upsert_identities(conn, [ledger.identities[did] for did in ledger.changed_identities])
+        await store_identities(conn, [ledger.identities[did] for did in ledger.changed_identities])
     if ledger.answered:
         await repo_rows.delete_requests(conn, ledger.answered)
     if ledger.requests:

@@ -1,4 +1,4 @@
-"""Rows about repos and their accounts: state, statuses, identities, requests."""
+"""Rows about repos and their accounts: state, statuses, requests."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from pathlib import Path
 from indexer.arrivals import SourceKind
 from indexer.ledger import Answer, Request
 from indexer.repo_state import RepoKey, RepoRow, RepoState, SourceStatus
-from memory.identity import Identity
 from memory.queries import Connection, load_queries
 
 _SQL = load_queries(Path(__file__).parent / "sql" / "repos.sql")
@@ -84,25 +83,6 @@ async def upsert_account_statuses(conn: Connection, words: Sequence[tuple[str, S
         actives=[word.active for _, word in words],
         statuses=[word.status for _, word in words],
         event_times=[word.event_time for _, word in words],
-    )
-
-
-async def cached_identities(conn: Connection, repos: Iterable[str]) -> dict[str, Identity]:
-    """The cached DID documents of `repos`."""
-    rows = await _SQL.cached_identities.fetch(conn, repos=list(repos))
-    return {row["repo"]: Identity(*tuple(row)) for row in rows}
-
-
-async def upsert_identities(conn: Connection, identities: Sequence[Identity]) -> None:
-    """Stores DID documents, each only over an older one."""
-    await _SQL.upsert_identities.execute(
-        conn,
-        repos=[identity.did for identity in identities],
-        handles=[identity.handle for identity in identities],
-        hosts=[identity.host for identity in identities],
-        signing_keys=[identity.signing_key for identity in identities],
-        tombstoned=[identity.tombstoned for identity in identities],
-        resolved_ats=[identity.resolved_at for identity in identities],
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -19,12 +19,17 @@ async def load_identities(conn: Connection, dids: Iterable[str]) -> list[Identit
 
 async def store_identity(conn: Connection, identity: Identity) -> None:
     """Caches an identity, unless a newer one is there."""
-    await _SQL.store_identity.execute(
+    await store_identities(conn, [identity])
+
+
+async def store_identities(conn: Connection, identities: Sequence[Identity]) -> None:
+    """Caches identities of different DIDs, each unless a newer one is there."""
+    await _SQL.store_identities.execute(
         conn,
-        did=identity.did,
-        handle=identity.handle,
-        host=identity.host,
-        signing_key=identity.signing_key,
-        tombstoned=identity.tombstoned,
-        resolved_at=identity.resolved_at,
+        dids=[identity.did for identity in identities],
+        handles=[identity.handle for identity in identities],
+        hosts=[identity.host for identity in identities],
+        signing_keys=[identity.signing_key for identity in identities],
+        tombstoned=[identity.tombstoned for identity in identities],
+        resolved_ats=[identity.resolved_at for identity in identities],
     )

@@ -56,25 +56,6 @@ on conflict (repo, source) do update set
     source_kind = excluded.source_kind, seq = excluded.seq, active = excluded.active, status = excluded.status,
     event_time = excluded.event_time;
 
--- name: cached_identities
--- The cached DID documents of these repos.
-select repo, handle, host, signing_key, tombstoned, resolved_at
-from identities
-where repo = any(:repos::text[]);
-
--- name: upsert_identities
--- Newer DID documents; an older one never replaces a newer.
-insert into identities (repo, handle, host, signing_key, tombstoned, resolved_at)
-select * from unnest(
-    :repos::text[], :handles::text[], :hosts::text[], :signing_keys::text[], :tombstoned::boolean[],
-    :resolved_ats::timestamptz[]
-) as n (repo, handle, host, signing_key, tombstoned, resolved_at)
-order by n.repo
-on conflict (repo) do update set
-    handle = excluded.handle, host = excluded.host, signing_key = excluded.signing_key,
-    tombstoned = excluded.tombstoned, resolved_at = excluded.resolved_at
-where identities.resolved_at < excluded.resolved_at;
-
 -- name: upsert_requests
 -- Things to ask of a host; an earlier request stands for this one while its interval runs.
 insert into requests (repo, space, kind, reason, requested_at, not_before)
