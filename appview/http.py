@@ -32,6 +32,7 @@ from appview.refusals import (
 )
 from appview.representation import Headers, Reply, represent
 from memory.errors import Unavailable
+from memory.tasks import TaskGroup
 from memory.telemetry import get_logger
 
 PREFIX: Final = "/xrpc/"
@@ -153,7 +154,7 @@ class Xrpc:
         """Send an answer in pieces, until the client is gone."""
         await send({"type": "http.response.start", "status": reply.status, "headers": [*_CORS, *reply.headers]})
         await send({"type": "http.response.body", "body": reply.body, "more_body": True})
-        async with asyncio.TaskGroup() as group:
+        async with TaskGroup() as group:
             gone = group.create_task(_wait_for_disconnect(receive))
             while not gone.done():
                 piece = await self._next_piece(following, label)

@@ -32,6 +32,7 @@ from memory.database import Database, connect_database
 from memory.errors import Misconfigured, Unavailable
 from memory.health import build_health_app, serve_health
 from memory.settings import Settings
+from memory.tasks import TaskGroup
 from memory.telemetry import get_logger
 
 VERSION: Final = "0.1.0"
@@ -99,7 +100,7 @@ async def _metrics_served(settings: Settings, app: App) -> AsyncGenerator[None]:
         yield
         return
     health = build_health_app(app.metrics.registry, app.ready)
-    async with asyncio.TaskGroup() as tasks:
+    async with TaskGroup() as tasks:
         serving = tasks.create_task(serve_health(settings.appview.host, port, health, setting="APPVIEW_METRICS_PORT"))
         yield
         serving.cancel()

@@ -25,6 +25,7 @@ from memory.embedded import clear_cluster, hold_cluster
 from memory.errors import MemoryAppviewError
 from memory.identifiers import COLLECTION, normalise_source
 from memory.settings import Settings, load
+from memory.tasks import TaskGroup
 from memory.telemetry import set_up_logging
 
 ROOT: Final = Path(__file__).parents[1]
@@ -80,7 +81,7 @@ async def demonstrate(settings: Settings) -> None:
             use_cursor=True,
         )
         tell_report(report)
-        async with asyncio.TaskGroup() as tasks:
+        async with TaskGroup() as tasks:
             server = tasks.create_task(serve(settings, host=HOST, port=port))
             await ask(f"http://{HOST}:{port}")
             print(f"\nServing at http://{HOST}:{port}/ (Ctrl-C stops it)", flush=True)

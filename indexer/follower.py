@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Final, NoReturn, cast
+from typing import Final
 from uuid import UUID
 
 from websockets.asyncio.client import ClientConnection
@@ -25,6 +25,7 @@ from indexer.socket import Liveness, SourceUnavailable, closing_told, subscribe
 from indexer.store import leases
 from memory.database import Database
 from memory.errors import MemoryAppviewError, Unavailable
+from memory.tasks import TaskGroup
 from memory.telemetry import get_logger
 
 GOOD_CONNECTION_S: Final = 30.0  # after which the next failure starts with the first back-off again
@@ -101,11 +102,9 @@ class Follower:
             self._seq = None  # whoever has it knows better where it stands
             await asyncio.sleep(patience.lease_renewal_s)
         try:
-            async with asyncio.TaskGroup() as tasks:
+            async with TaskGroup() as tasks:
                 tasks.create_task(self._keep_lease())
                 tasks.create_task(self._follow())
-        except ExceptionGroup as failures:
-            raise_first(failures)
         finally:
             # Without a database the lease runs out; an error from here would stand for the one that ended it.
             with suppress(Unavailable, TimeoutError):
@@ -238,15 +237,6 @@ class Follower:
         self._following.metrics.disconnects.labels(self._source.url, reason).inc()
         self._log.warning("source_unavailable", reason=reason, attempts=failures, seconds=round(wait_s, 1))
         await asyncio.sleep(wait_s)
-
-
-def raise_first(failures: ExceptionGroup[Exception]) -> NoReturn:
-    """Raises one of a group by itself: a bug of ours before what may pass, else the first."""
-    _, bugs = failures.split(MemoryAppviewError)
-    first: Exception = (bugs or failures).exceptions[0]
-    while isinstance(first, ExceptionGroup):
-        first = cast("ExceptionGroup[Exception]", first).exceptions[0]
-    raise first from None
 
 
 def _is_about_the_stream(opened: OpenFrame) -> bool:

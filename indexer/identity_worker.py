@@ -18,6 +18,7 @@ from indexer.store.requests import Claim
 from memory.database import Database
 from memory.errors import Rejected, Unavailable
 from memory.resolver import IdentityResolver, Resolved
+from memory.tasks import TaskGroup
 
 AT_ONCE: Final = 64
 STRANGERS_AT_ONCE: Final = 48  # whoever can make us ask many slow hosts does not keep the tracked waiting
@@ -52,7 +53,7 @@ class IdentityWorker:
 
     async def run(self) -> None:
         """Works until cancelled."""
-        async with asyncio.TaskGroup() as tasks:
+        async with TaskGroup() as tasks:
             while True:
                 for claim in await patiently(self._claim, "claim", self._metrics.write_retries.inc):
                     self._start(claim, tasks)
@@ -62,7 +63,7 @@ class IdentityWorker:
                 else:
                     await self._changed.wait()
 
-    def _start(self, claim: Claim, tasks: asyncio.TaskGroup) -> None:
+    def _start(self, claim: Claim, tasks: TaskGroup) -> None:
         task = tasks.create_task(self._answer(claim))
         self._under_way[task] = claim
 

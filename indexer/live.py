@@ -15,7 +15,7 @@ from uuid import uuid4
 from indexer.arrivals import Source, SourceKind
 from indexer.consumer import KEYLESS_MAX, Consumer
 from indexer.daemon import Judge, PatientWriter, count_outcome
-from indexer.follower import Follower, Following, Patience, raise_first
+from indexer.follower import Follower, Following, Patience
 from indexer.identity_worker import IdentityWorker
 from indexer.intake import Intake
 from indexer.metrics import IndexerMetrics
@@ -33,6 +33,7 @@ from memory.outbound_addresses import Network
 from memory.outbound_dns import DnsNames
 from memory.outbound_hosts import Hosts
 from memory.resolver import PLC_LIMITS, IdentityResolver
+from memory.tasks import TaskGroup
 from memory.telemetry import get_logger
 
 REFRESH_INTERVAL: Final = timedelta(minutes=10)
@@ -99,7 +100,7 @@ async def run(daemon: Daemon, database: Database, metrics: IndexerMetrics) -> No
     names = DnsNames()
     async with Outbound(names, hosts, allowed=daemon.private_networks) as outbound:
         try:
-            async with asyncio.TaskGroup() as tasks:
+            async with TaskGroup() as tasks:
                 handles: Handles = NetworkHandles(names, outbound)
                 if daemon.handle_resolvers:
                     handles = AskedHandles(outbound, daemon.handle_resolvers)
@@ -108,10 +109,7 @@ async def run(daemon: Daemon, database: Database, metrics: IndexerMetrics) -> No
                 )
                 await _start(daemon, database, metrics, tasks, resolver, tracked, held_back)
                 tasks.create_task(_stop_at_signal())
-        except ExceptionGroup as ended:
-            _, failures = ended.split(Stopped)
-            if failures is not None:
-                raise_first(failures)
+        except Stopped:
             get_logger().info("daemon_stopped")
 
 
@@ -119,7 +117,7 @@ async def _start(
     daemon: Daemon,
     database: Database,
     metrics: IndexerMetrics,
-    tasks: asyncio.TaskGroup,
+    tasks: TaskGroup,
     resolver: IdentityResolver,
     tracked: set[str],
     held_back: set[str],

@@ -13,6 +13,7 @@ from datetime import datetime
 
 from indexer.arrivals import Batch
 from indexer.writer import Outcome, Writer
+from memory.tasks import TaskGroup
 
 BATCHES_WAITING_MAX = 1
 BATCH_BYTES_MAX = 8 * 1024 * 1024
@@ -40,12 +41,9 @@ class Pipeline:
 
     async def run(self, batches: AsyncGenerator[Batch]) -> None:
         """Writes every batch; returns once the last is durable, and raises what the writer or the feeder raises."""
-        try:
-            async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._feed(batches))
-                tasks.create_task(self._drain())
-        except ExceptionGroup as failures:
-            raise failures.exceptions[0] from None
+        async with TaskGroup() as tasks:
+            tasks.create_task(self._feed(batches))
+            tasks.create_task(self._drain())
 
     async def settled(self) -> None:
         """Waits until all that was fed is durable; for the feeder, between two batches."""

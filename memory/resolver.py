@@ -24,6 +24,7 @@ from memory.outbound import Limits, Outbound
 from memory.outbound_errors import ForbiddenAddress, ForbiddenUrl, HostRefused
 from memory.outbound_hosts import HostLimits
 from memory.store.identities import load_identities, store_identity
+from memory.tasks import TaskGroup
 
 MAX_AGE: Final = timedelta(hours=24)
 LOOK_UP_INTERVAL: Final = timedelta(minutes=10)
@@ -61,7 +62,7 @@ class IdentityResolver:
         outbound: Outbound,
         handles: Handles,
         database: Database,
-        tasks: asyncio.TaskGroup,
+        tasks: TaskGroup,
         *,
         plc_url: str,
         clock: Callable[[], datetime],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ from indexer.doctor.report import Report
 from memory.embedded import hold_cluster
 from memory.errors import MemoryAppviewError
 from memory.schema import apply_migrations
+from memory.tasks import TaskGroup
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ async def examine(subject: Subject, *, network: Network, clock: Callable[[], dat
             _embedded(subject.data_dir, held) if subject.database_url is None else Place(subject.database_url, False)
         )
         followed = sources(subject.relays, subject.pdses)
-        async with asyncio.TaskGroup() as tasks:
+        async with TaskGroup() as tasks:
             database = tasks.create_task(_database(place, clock))
             names = tasks.create_task(check_names(network, {*subject.relays, *subject.pdses, subject.directory}))
             directory = tasks.create_task(check_directory(network, subject.directory, clock))

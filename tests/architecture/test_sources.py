@@ -89,3 +89,14 @@ def test_the_rules_see_what_they_forbid():
         assert VAGUE.search(name)
     for name in ("commit", "uncommonly", "handle", "handles", "manage"):
         assert not VAGUE.search(name)
+
+
+def test_groups_of_tasks_are_those_that_lose_no_cancellation():
+    others = [
+        (name_of(path), node.lineno)
+        for path in ALL
+        for node in ast.walk(syntax_tree(path))
+        if isinstance(node, ast.Attribute) and node.attr == "TaskGroup"
+        if isinstance(node.value, ast.Name) and node.value.id == "asyncio"
+    ]
+    assert others == []

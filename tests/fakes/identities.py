@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 from base64 import b32encode
 from collections.abc import AsyncGenerator, Awaitable
@@ -19,6 +18,7 @@ from memory.identity import Identity
 from memory.outbound import Outbound
 from memory.resolver import IdentityResolver, Resolved
 from memory.store.identities import load_identities, store_identity
+from memory.tasks import TaskGroup
 from tests.fakes.directory import Directory, directory, document
 from tests.fakes.internet import plain_outbound
 
@@ -60,7 +60,7 @@ class Owners:
 class World:
     """A directory that knows Mara, and what is looked up there."""
 
-    def __init__(self, fake: Directory, database: Database, outbound: Outbound, tasks: asyncio.TaskGroup) -> None:
+    def __init__(self, fake: Directory, database: Database, outbound: Outbound, tasks: TaskGroup) -> None:
         self.fake = fake
         self.database = database
         self.outbound = outbound
@@ -99,7 +99,7 @@ class World:
 
 @asynccontextmanager
 async def world_at(database: Database) -> AsyncGenerator[World]:
-    async with directory() as fake, plain_outbound() as outbound, asyncio.TaskGroup() as tasks:
+    async with directory() as fake, plain_outbound() as outbound, TaskGroup() as tasks:
         yield World(fake, database, outbound, tasks)
         fake.release.set()
 

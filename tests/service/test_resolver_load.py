@@ -20,6 +20,7 @@ from memory.resolver import (
     IdentityUnavailable,
     Resolved,
 )
+from memory.tasks import TaskGroup
 from tests.fakes.directory import Mood, directory, document
 from tests.fakes.identities import (
     INSTANT,
@@ -146,7 +147,7 @@ async def test_did_that_comes_to_be_is_forgotten_as_unknown(world: World):
 async def test_slow_hosts_of_forged_dids_hold_up_no_look_up_at_others(database: Database):
     """Any number of names under one domain, all of them silent."""
     names = Names()
-    async with directory() as slow, directory() as fast, asyncio.TaskGroup() as tasks:
+    async with directory() as slow, directory() as fast, TaskGroup() as tasks:
         for n in range(300):
             names.add(f"h{n}.evil.example", ["127.0.0.1"])
         names.add("honest.test", ["127.0.0.1"])

@@ -29,6 +29,7 @@ from memory.database import Database
 from memory.identifiers import COLLECTION
 from memory.identity import Identity
 from memory.queries import StatementFailed
+from memory.tasks import TaskGroup
 from tests.builders import RepoBuilder, Write, memory
 from tests.feed import RELAY, Feed, rkey, tally
 from tests.recorded import contents
@@ -150,7 +151,7 @@ async def test_writers_at_once_end_as_one(database: Database, seed: int):
         strangers = [feeds[0].account(f"{number} stranger {name}", known=False) for name in range(12)]
         lives = [life(person, draw) for person in people]
         lives += [[stranger.create(rkey(1), memory("tea"))] for stranger in strangers] + [[b"junk", b"junk", b"more"]]
-        async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
+        async with asyncio.timeout(60), TaskGroup() as tasks:
             for feed in feeds:
                 own = random.Random(draw.random())
                 tasks.create_task(play(feed, interleave(lives, own), own))
@@ -184,7 +185,7 @@ async def test_writers_that_meet_the_same_strangers_never_wait_in_a_circle(
     strangers = sorted((first.account(f"stranger {name}", known=False) for name in range(3)), key=lambda each: each.did)
     frames = [stranger.create(rkey(1), memory("tea")) for stranger in strangers]
     middle = strangers[1]
-    async with asyncio.timeout(30), asyncio.TaskGroup() as tasks, database.transaction() as conn:
+    async with asyncio.timeout(30), TaskGroup() as tasks, database.transaction() as conn:
         await conn.execute(row_of_another, middle.did, middle.rev, RELAY.url)
         tasks.create_task(first.send(*frames))
         await waiting(database, 1)

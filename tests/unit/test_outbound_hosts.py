@@ -12,6 +12,7 @@ from memory import outbound_hosts
 from memory.errors import Rejected
 from memory.outbound_errors import HostRefused, HostUnavailable
 from memory.outbound_hosts import MAX_PAUSE_S, MAX_RETRY_AFTER_S, MIN_PAUSE_S, HostLimits, Hosts, Shares, site_of
+from memory.tasks import TaskGroup
 
 A, B, C = "https://a.example", "https://b.example", "https://c.example"
 PLC = "https://plc.directory"
@@ -58,7 +59,7 @@ class Asking:
 
 @asynccontextmanager
 async def under_way(asking: Asking, *hosts: str) -> AsyncGenerator[None]:
-    async with asyncio.TaskGroup() as tasks:
+    async with TaskGroup() as tasks:
         for host in hosts:
             tasks.create_task(asking(host))
         await settled()
