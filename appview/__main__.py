@@ -49,10 +49,10 @@ def main(arguments: list[str] | None = None) -> int:
         port: int = settings.appview.port if options.port is None else options.port
         asyncio.run(serve(settings, host=host, port=port))
     except Misconfigured as mistake:
-        print(mistake.message, file=sys.stderr)
+        print(f"error: {mistake.message}", file=sys.stderr)
         return 2
     except Unavailable as outage:
-        print(outage.message, file=sys.stderr)
+        print(f"error: {outage.message}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         pass

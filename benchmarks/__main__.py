@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Coroutine
 from dataclasses import asdict
 
-from benchmarks import dense, firehose, verify
+from benchmarks import dense, firehose, freshness, hostile, memory_use, verify, whole_repo
 from benchmarks.result import Result
 from indexer.pipeline import collect_garbage_seldom
 
@@ -17,6 +17,12 @@ BENCHMARKS: dict[str, Callable[[], Coroutine[None, None, Result]]] = {
     "verify": verify.run,
     "dense": dense.run,
     "firehose": firehose.run,
+    "freshness": freshness.run,
+    "whole_repo": whole_repo.run,
+    "hostile": hostile.run,
+    "memory": memory_use.run_idle,
+    "memory_tracked": memory_use.run_tracked,
+    "memory_replay": memory_use.run_replay,
 }
 
 

@@ -24,7 +24,10 @@ MEAN_FRAME_BYTES = 5600
 
 
 def network_mix(frames: int, seed: int = 11) -> tuple[list[bytes], list[bytes], PlcExport]:
-    """First the frames by which the tracked repos become tracked, then `frames` of the mix, and the directory."""
+    """First the frames by which the tracked repos become tracked, then `frames` of the mix, and the directory.
+
+    The last one is a memory: what is durable of others' frames alone is told only every second.
+    """
     draw, stream = random.Random(seed), Stream()
     noise = [RepoBuilder(f"noise{number}", stream=stream) for number in range(NOISE_AUTHORS)]
     tracked = [RepoBuilder(f"tracked{number}", stream=stream) for number in range(TRACKED_AUTHORS)]
@@ -35,11 +38,11 @@ def network_mix(frames: int, seed: int = 11) -> tuple[list[bytes], list[bytes], 
         author.genesis()
     padding = "x" * 4500  # what embeds, facets and the covering nodes of a grown repo come to
     mix: list[bytes] = []
-    for _ in range(frames):
+    for left in range(frames - 1, -1, -1):
         at += timedelta(milliseconds=1)
         chance = draw.random()
         key = tid(at, draw.randrange(1024))
-        if chance < MEMORY_SHARE:
+        if chance < MEMORY_SHARE or not left:
             mix.append(draw.choice(tracked).create(key, memory(f"A memory of {at:%H:%M:%S.%f}.")))
         elif chance < TRACKED_SHARE:
             mix.append(draw.choice(tracked).create(key, {"$type": POST, "text": padding}, POST))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -12,8 +13,9 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 
-from indexer import record, service
+from indexer import backfill_command, record, resync_command, service
 from indexer.arrivals import Place, RestoreOrdered, Source, SourceKind, TakedownOrdered
+from indexer.companion import WITH_PARENT
 from indexer.frames import MAX_SEQ
 from indexer.status_text import problems, render
 from memory.at_uri import parse_record_uri
@@ -31,6 +33,12 @@ true. Several may run on one database: each source is followed by one of them. I
 and /metrics.
 
   INDEXER_RELAY_URLS=wss://relay.example.com python -m indexer run
+"""
+_REPAIR_HELP = """\
+Works off what the index has to ask of repos' hosts: whole repos, where they stand, whom they serve. `run` starts one of
+these beside itself. More of them, on any number of machines with the same database, share the work.
+
+  python -m indexer repair
 """
 _REPLAY_HELP = """\
 Replays recorded frames through the path that live data takes: every commit is verified, memories are interpreted,
@@ -50,7 +58,7 @@ anywhere.
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command. 0: done; 2: something given cannot be used, and stderr says what; 1: it failed."""
     options = _parser().parse_args(arguments)
-    set_up_logging()
+    set_up_logging(level=options.log_level)
     try:
         return asyncio.run(options.command(options))
     except Misconfigured as error:
@@ -68,6 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m indexer", description=__doc__)
+    parser.set_defaults(log_level=logging.INFO)
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
 
     run = commands.add_parser(
@@ -77,6 +86,15 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     run.set_defaults(command=_run)
+
+    repair = commands.add_parser(
+        "repair",
+        help="fetch repos and ask hosts what waits to be asked (`run` starts one of these by itself)",
+        description=_REPAIR_HELP,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    repair.add_argument(WITH_PARENT, action="store_true", help=argparse.SUPPRESS)
+    repair.set_defaults(command=_repair)
 
     replay = commands.add_parser(
         "replay",
@@ -104,6 +122,24 @@ def _parser() -> argparse.ArgumentParser:
     )
     record.add_arguments(recorder)
     recorder.set_defaults(command=_record)
+
+    backfill = commands.add_parser(
+        "backfill",
+        help="fetch repos with memories from before the daemon ran",
+        description=backfill_command.HELP,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    backfill_command.add_arguments(backfill)
+    backfill.set_defaults(command=_backfill, log_level=logging.WARNING)
+
+    resync = commands.add_parser(
+        "resync",
+        help="fetch tracked repos anew",
+        description=resync_command.HELP,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    resync_command.add_arguments(resync)
+    resync.set_defaults(command=_resync, log_level=logging.WARNING)
 
     status = commands.add_parser("status", help="say how the index is", description="Says how the index is.")
     status.add_argument("--json", action="store_true", help="for machines")
@@ -137,6 +173,11 @@ def _parser() -> argparse.ArgumentParser:
     doctor.add_argument("--json", action="store_true", help="for machines")
     doctor.set_defaults(command=_doctor)
     return parser
+
+
+async def _repair(options: argparse.Namespace) -> int:
+    await service.repair(load(os.environ), with_parent=options.with_parent)
+    return 0
 
 
 async def _run(_: argparse.Namespace) -> int:
@@ -198,6 +239,14 @@ async def _replay(options: argparse.Namespace) -> int:
 
 async def _record(options: argparse.Namespace) -> int:
     return await record.run(options, load(os.environ).indexer.plc_url)
+
+
+async def _backfill(options: argparse.Namespace) -> int:
+    return await service.backfill(load(os.environ), options)
+
+
+async def _resync(options: argparse.Namespace) -> int:
+    return await service.resync(load(os.environ), options)
 
 
 async def _status(options: argparse.Namespace) -> int:

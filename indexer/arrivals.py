@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from uuid import UUID
 
 from indexer.interpret import MemoryOp
 from indexer.verify.commit import VerifiedCommit
@@ -47,6 +48,7 @@ class CommitArrived:
     commit: VerifiedCommit
     ops: tuple[MemoryOp, ...]
     first_sight: bool  # its repo is tracked from now on
+    frame: bytes = b""  # kept if it has to wait for a fetch that is under way
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +155,99 @@ class RequestAnswered:
 
 
 @dataclass(frozen=True, slots=True)
+class FetchOrdered:
+    """A repo has to be fetched whole, for a reason that is not its own."""
+
+    place: Place
+    repo: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class FetchBegun:
+    """A fetch of a whole repo begins: what comes live waits for its end."""
+
+    place: Place
+    repo: str
+    token: UUID
+
+
+@dataclass(frozen=True, slots=True)
+class ContentsFetched:
+    """A slice of the difference between a fetched repo and what is held, while the fetch has its token."""
+
+    place: Place
+    repo: str
+    token: UUID
+    rev: str  # of the commit that was fetched
+    ops: tuple[MemoryOp, ...]
+    first: bool  # of its slices
+
+
+@dataclass(frozen=True, slots=True)
+class FetchedHead:
+    """Which commit a fetched repo is at."""
+
+    rev: str
+    commit_cid: str
+    data_cid: str
+
+
+@dataclass(frozen=True, slots=True)
+class FetchApplied:
+    """All of a fetched repo is held now."""
+
+    place: Place
+    repo: str
+    token: UUID
+    head: FetchedHead
+    asked_at: datetime  # the fetch answers what was asked until then
+    next_not_before: datetime  # so long its next fetch has to wait
+
+
+@dataclass(frozen=True, slots=True)
+class FetchFailed:
+    """A fetch came to nothing, and is tried again later; the repo is as it was."""
+
+    place: Place
+    repo: str
+    token: UUID
+    before: str  # its state when the fetch began
+    before_reason: str | None
+    reason: str | None  # null: nothing is wrong with the repo
+
+
+@dataclass(frozen=True, slots=True)
+class HeadCompared:
+    """What a repo's host says is its latest commit."""
+
+    place: Place
+    repo: str
+    rev: str
+    commit_cid: str
+    asked_at: datetime  # it answers what was asked until then
+
+
+@dataclass(frozen=True, slots=True)
+class AccountAsked:
+    """A host's answer to whether it serves an account."""
+
+    place: Place
+    repo: str
+    host: str  # its URL
+    active: bool
+    status: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class DeletionConfirmed:
+    """A host says that an account is no more."""
+
+    place: Place
+    repo: str
+
+
+@dataclass(frozen=True, slots=True)
 class FrameIgnored:
     """A whole frame that is passed over: `reason` says why, and is counted."""
 
@@ -182,6 +277,14 @@ Arrival = (
     | TakedownOrdered
     | RestoreOrdered
     | RequestAnswered
+    | FetchOrdered
+    | FetchBegun
+    | ContentsFetched
+    | FetchApplied
+    | FetchFailed
+    | HeadCompared
+    | AccountAsked
+    | DeletionConfirmed
     | FrameIgnored
     | FrameBroken
 )

@@ -228,7 +228,7 @@ class Consumer:
                 return [CommitParked(place, event.did, event.rev, frame, refusal.reason)]
             self.candidates.discard(event.did)
             return [CommitRefused(place, event.did, refusal.reason)]
-        arrived = CommitArrived(place, commit, interpret_commit(commit), first_sight=event.did not in self._tracked)
+        arrived = CommitArrived(place, commit, interpret_commit(commit), event.did not in self._tracked, frame)
         if not arrived.first_sight:
             return [arrived]
         if not commit.touches_collection:  # of a candidate, whose first op in our collection is still to come

@@ -15,22 +15,24 @@ from datetime import datetime, timedelta
 from typing import Final
 from uuid import UUID
 
-from websockets.asyncio.client import ClientConnection
-
 from indexer.arrivals import FrameBroken, Place, Source
-from indexer.frames import BrokenFrame, ErrorEvent, InfoEvent, OpenFrame, open_frame, read_event
+from indexer.frames import BrokenFrame, ErrorEvent, InfoEvent, OpenFrame, event_of_others, open_frame, read_event
 from indexer.intake import Intake, WaitingArrival, WaitingFrame
+from indexer.messages import Text, TooLarge
 from indexer.metrics import IndexerMetrics
-from indexer.socket import Liveness, SourceUnavailable, closing_told, subscribe
+from indexer.socket import Interest, Liveness, SourceUnavailable, Stream, subscribe
 from indexer.store import leases
 from memory.database import Database
 from memory.errors import MemoryAppviewError, Unavailable
+from memory.queries import Connection
 from memory.tasks import TaskGroup
 from memory.telemetry import get_logger
 
 GOOD_CONNECTION_S: Final = 30.0  # after which the next failure starts with the first back-off again
 GIVE_UP_S: Final = 2.0  # for a lease; without an answer it is left to run out
 STEPPED_OVER_AT: Final = 3  # broken framing that is met so often is no accident of one connection
+WRITTEN_AFTER_S: Final = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2)  # waits for the writer, which tells nobody
+_TOO_LARGE: Final = "too_large"
 
 
 class SourceStopped(MemoryAppviewError):
@@ -75,6 +77,12 @@ class Follower:
         self._following = following
         self._patience = following.patience
         self._seq: int | None = None  # of the last frame that was taken; null: none, the cursor decides
+        self._passed: tuple[int, object] | None = None  # seq and time of the last that the intake has to hear of
+        self._stepped_over: tuple[int | None, TooLarge] | None = None  # the last, and the seq before it
+        self._past_cursor = False  # it leads to what cannot be passed: the next connection is live
+        self._starts = 0  # first starts that brought no frame yet
+        self._interest = Interest(self._pass_over, self._count)
+        self._frames = following.metrics.frames.labels(source.url)
         self._log = get_logger(source=source.url)
 
     async def run(self) -> None:
@@ -134,35 +142,46 @@ class Follower:
             raise SourceStopped
         if self._seq is None or (state.cursor is not None and state.cursor > self._seq):
             self._seq = state.cursor
-        async with subscribe(self._source.url, state.cursor, self._patience.liveness) as connection:
+        cursor = None if self._past_cursor else state.cursor
+        async with subscribe(self._source.url, cursor, self._patience.liveness, self._interest) as stream:
             self._following.metrics.connected.labels(self._source.url).set(1)
-            self._log.info("source_connected", cursor=state.cursor)
-            await self._read(connection)
+            self._log.info("source_connected", cursor=cursor)
+            if self._seq is None:
+                self._starts += 1
+            await self._read(stream)
 
-    async def _read(self, connection: ClientConnection) -> None:
-        frames = self._following.metrics.frames.labels(self._source.url)
-        with closing_told():
-            while True:
-                # Straight from the library: this line is run for every frame of the network.
-                frame = await connection.recv(decode=False)
-                frames.inc()
-                if not self._pass_over(frame):
-                    await self._take(frame)
+    async def _read(self, stream: Stream) -> None:
+        while True:
+            match await stream.receive():
+                case bytes() as frame:
+                    if self._pass_over(frame):
+                        self._tell_position()
+                    else:
+                        await self._take(frame)
+                case Text() as text:
+                    await self._broken(text.data, BrokenFrame.reason)
+                case TooLarge() as message:
+                    await self._step_over(message)
 
     def _pass_over(self, frame: bytes) -> bool:
-        """Whether a frame was nothing but one more event of others: a partial decode, and a look at whom it names."""
-        try:
-            opened = open_frame(frame)
-        except BrokenFrame:
+        """Whether a frame was nothing but one more event of others. This is run for every frame of the network."""
+        event = event_of_others(frame, self._following.concerned)
+        if event is None or self._seq is None or event[0] <= self._seq:
             return False
-        seq = opened.seq
-        if seq is None or self._seq is None or seq <= self._seq or _is_about_the_stream(opened):
-            return False
-        if opened.concerns(self._following.concerned):
-            return False
-        self._seq = seq
-        self._following.intake.pass_over(self._source, seq, opened.body.get("time"))
+        self._seq = event[0]
+        self._passed = event
         return True
+
+    def _count(self, messages: int) -> None:
+        """After each read: what is done once for many frames."""
+        self._frames.inc(messages)
+        self._past_cursor = False
+        self._tell_position()
+
+    def _tell_position(self) -> None:
+        if self._passed is not None:
+            self._following.intake.pass_over(self._source, *self._passed)
+            self._passed = None
 
     async def _take(self, frame: bytes) -> None:
         try:
@@ -185,9 +204,15 @@ class Follower:
         self._following.intake.pass_over(self._source, seq, opened.body.get("time"))
 
     async def _begin(self, first_seq: int) -> None:
-        """A first start: the cursor is stored before anything else of the stream."""
-        async with self._following.database.connection() as conn:
+        """A first start: the cursor is stored before anything else of the stream.
+
+        A connection that was lost before it brought a frame left no cursor: what came until the next one is not known.
+        """
+        async with self._following.database.transaction() as conn:
             await leases.begin_source(conn, self._source.url, first_seq - 1, self._following.clock())
+            if self._starts > 1:
+                await self._note_gap(conn, "first_start")
+        self._starts = 0
 
     async def _take_unnumbered(self, frame: bytes, opened: OpenFrame) -> None:
         """What a stream says of itself; and events that lack a seq, which are put aside as they are judged."""
@@ -200,9 +225,8 @@ class Follower:
             case ErrorEvent():
                 await self._end(event.error)
             case InfoEvent(name="OutdatedCursor"):
-                self._log.warning("frames_lost", reason="OutdatedCursor")
                 async with self._following.database.connection() as conn:
-                    await leases.note_gap(conn, self._source.url, self._following.clock())
+                    await self._note_gap(conn, "OutdatedCursor")
             case _:
                 await self._following.intake.put(WaitingFrame(self._source, None, "", frame, opened))
 
@@ -215,14 +239,42 @@ class Follower:
             raise SourceStopped
         raise SourceUnavailable("consumer_too_slow" if error == "ConsumerTooSlow" else "error_frame")
 
-    async def _broken(self, frame: bytes, reason: str) -> None:
+    async def _broken(self, frame: bytes, reason: str, ends: str = "broken_frame") -> None:
         """Broken framing is quarantined, and read again on a new connection; met a third time, it is stepped over."""
-        async with self._following.database.connection() as conn:
-            met = await leases.times_met(conn, self._source.url, self._seq or 0, frame)
+        times = await self._times_met(frame) + 1
         await self._put_aside(frame, reason)
-        if met + 1 < STEPPED_OVER_AT:
-            raise SourceUnavailable("broken_frame")
+        if times < STEPPED_OVER_AT:
+            await self._until_written(frame, times)
+            raise SourceUnavailable(ends)
         self._log.error("frame_stepped_over", reason=reason, seq=self._seq, bytes=len(frame))
+
+    async def _until_written(self, frame: bytes, times: int) -> None:
+        """Met again before that, it would be counted as if for the first time."""
+        for wait_s in WRITTEN_AFTER_S:
+            if await self._times_met(frame) >= times:
+                return
+            await asyncio.sleep(wait_s)
+
+    async def _times_met(self, frame: bytes) -> int:
+        async with self._following.database.connection() as conn:
+            return await leases.times_met(conn, self._source.url, self._seq or 0, frame)
+
+    async def _step_over(self, message: TooLarge) -> None:
+        """As broken framing. If it has no end, the source goes on live, and what comes between is noted as lost."""
+        seq, last = self._stepped_over or (None, None)
+        if last is not None and not last.ended and (seq, last.beginning) == (self._seq, message.beginning):
+            async with self._following.database.connection() as conn:
+                await self._note_gap(conn, _TOO_LARGE)
+            self._past_cursor = True
+            raise SourceUnavailable("message_too_big")
+        await self._broken(message.beginning, _TOO_LARGE, ends="message_too_big")
+        self._stepped_over = self._seq, message
+
+    async def _note_gap(self, conn: Connection, reason: str) -> None:
+        """Frames of this source were lost: every repo has to be compared."""
+        await leases.note_gap(conn, self._source.url, self._following.clock())
+        self._log.warning("frames_lost", reason=reason, seq=self._seq)
+        self._following.metrics.gaps.labels(self._source.url, reason).inc()
 
     async def _put_aside(self, frame: bytes, reason: str) -> None:
         place = Place(self._source, self._seq or 0, self._following.clock())

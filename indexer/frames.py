@@ -143,13 +143,7 @@ class OpenFrame:
 
         Of such an event, only a commit that names a record of our collection has to be.
         """
-        match self.header.get("t"), self.body:
-            case "#commit", {"repo": str() as repo, "ops": ops}:
-                return concerned(repo) or _names_our_collection(ops)
-            case "#identity" | "#account" | "#sync", {"did": str() as did}:
-                return concerned(did)
-            case _:
-                return True  # also what is malformed: to be told so
+        return _concerns(self.header, self.body, concerned)
 
 
 def open_frame(data: bytes) -> OpenFrame:
@@ -157,12 +151,45 @@ def open_frame(data: bytes) -> OpenFrame:
     return OpenFrame(*_split(data))
 
 
+def event_of_others(data: bytes, concerned: Callable[[str], bool]) -> tuple[int, object] | None:
+    """Seq and claimed time of an event that need not be read further; null for everything else, whatever it is.
+
+    Says what `open_frame`, `seq` and `concerns` say of it, for half the time: nearly every frame of a network is one.
+    """
+    if len(data) > MAX_FRAME_BYTES:
+        return None
+    try:
+        items: list[_Map] = libipld.decode_dag_cbor_multi(data)  # maps, if it is a frame
+    except (ValueError, RecursionError):
+        return None
+    if len(items) != 2:
+        return None
+    header, body = items
+    if type(header) is not dict or type(body) is not dict or header.get("op") == -1:
+        return None
+    seq = _seq_if_any(body)
+    if seq is None or _concerns(header, body, concerned):
+        return None
+    return seq, body.get("time")
+
+
+def _concerns(header: _Map, body: _Map, concerned: Callable[[str], bool]) -> bool:
+    kind = header.get("t")
+    if kind == "#commit":
+        repo = body.get("repo")
+        return type(repo) is not str or "ops" not in body or concerned(repo) or _names_our_collection(body["ops"])
+    if kind in ("#identity", "#account", "#sync"):
+        did = body.get("did")
+        return type(did) is not str or concerned(did)
+    return True  # also what is malformed: to be told so
+
+
 def _names_our_collection(ops: object) -> bool:
     if not isinstance(ops, list):
         return True  # malformed: to be told so
-    for op in cast(list[object], ops):
-        path = cast(_Map, op).get("path") if isinstance(op, dict) else None
-        if not isinstance(path, str) or path.startswith(_COLLECTION_PREFIX):
+    for op in cast(list[_Map], ops):  # maps, if it is well formed
+        path = op.get("path") if type(op) is dict else None
+        if type(path) is not str or path.startswith(_COLLECTION_PREFIX):
             return True
     return False
 

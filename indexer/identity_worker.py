@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections import Counter
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Final
 
 from indexer.arrivals import IdentityResolved, Place, RequestAnswered, Source, SourceKind
+from indexer.books import RequestKind
 from indexer.intake import Intake, WaitingArrival, WaitingRelease
-from indexer.ledger import RequestKind
 from indexer.metrics import IndexerMetrics
 from indexer.patience import patiently
 from indexer.store import requests
-from indexer.store.requests import Claim
+from indexer.store.requests import Claim, SiteShares
 from memory.database import Database
 from memory.errors import Rejected, Unavailable
 from memory.resolver import IdentityResolver, Resolved
@@ -22,7 +23,12 @@ from memory.tasks import TaskGroup
 
 AT_ONCE: Final = 64
 STRANGERS_AT_ONCE: Final = 48  # whoever can make us ask many slow hosts does not keep the tracked waiting
+# Nor may one domain keep the others waiting, however many names its owner makes up.
+SITE_AT_ONCE: Final = 8
+PLC_AT_ONCE: Final = 32
 POLL_S: Final = 0.5
+POLL_MAX_S: Final = 5.0
+POLLING_SHARE: Final = 10  # looking through what waits for busy sites takes a tenth of the time at most
 CLAIM: Final = timedelta(minutes=2)  # another process takes over after that
 WAIT_FIRST: Final = timedelta(minutes=1)
 DIRECTORY_WAIT_MAX: Final = timedelta(minutes=10)  # its outage is not the DID's fault
@@ -50,14 +56,16 @@ class IdentityWorker:
         self._clock = clock
         self._under_way: dict[asyncio.Task[None], Claim] = {}
         self._changed = asyncio.Event()
+        self._poll_s = POLL_S
 
     async def run(self) -> None:
         """Works until cancelled."""
         async with TaskGroup() as tasks:
             while True:
-                for claim in await patiently(self._claim, "claim", self._metrics.write_retries.inc):
-                    self._start(claim, tasks)
                 self._changed.clear()
+                while claims := await patiently(self._claim, "claim", self._metrics.write_retries.inc):
+                    for claim in claims:
+                        self._start(claim, tasks)
                 if len(self._under_way) < AT_ONCE:
                     await self._changed_or_polled()
                 else:
@@ -75,22 +83,35 @@ class IdentityWorker:
 
     async def _changed_or_polled(self) -> None:
         try:
-            async with asyncio.timeout(POLL_S):
+            async with asyncio.timeout(self._poll_s):
                 await self._changed.wait()
         except TimeoutError:
             pass
 
     async def _claim(self) -> list[Claim]:
-        """As many as may be under way beside those that are; strangers leave room for the tracked."""
+        """Some that may be under way beside those that are; strangers leave room for the tracked, who come first."""
         free = AT_ONCE - len(self._under_way)
         strangers = STRANGERS_AT_ONCE - sum(not claim.tracked for claim in self._under_way.values())
-        now = self._clock()
-        async with self._database.connection() as conn:
-            claims = await requests.claim(conn, RequestKind.IDENTITY, now, CLAIM, at_most=free, tracked=True)
-            strangers = min(strangers, free - len(claims))
-            if strangers > 0:
-                claims += await requests.claim(conn, RequestKind.IDENTITY, now, CLAIM, at_most=strangers, tracked=False)
+        time = asyncio.get_running_loop().time
+        began = time()
+        claims = await self._claim_of(free, tracked=True) or await self._claim_of(min(strangers, free), tracked=False)
+        self._poll_s = min(max(POLL_S, POLLING_SHARE * (time() - began)), POLL_MAX_S)
         return claims
+
+    async def _claim_of(self, at_most: int, *, tracked: bool) -> list[Claim]:
+        if at_most <= 0:
+            return []
+        busy = Counter(claim.site for claim in self._under_way.values() if claim.tracked == tracked)
+        async with self._database.connection() as conn:
+            return await requests.claim(
+                conn,
+                RequestKind.IDENTITY,
+                self._clock(),
+                CLAIM,
+                at_most=at_most,
+                tracked=tracked,
+                shares=SiteShares(PLC_AT_ONCE, SITE_AT_ONCE, busy),
+            )
 
     async def _answer(self, claim: Claim) -> None:
         try:

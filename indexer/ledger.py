@@ -6,112 +6,53 @@ judged before the lock: whoever lost a race against another writer is judged ane
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from datetime import datetime, timedelta
-from enum import StrEnum
-from typing import assert_never
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Final, assert_never
 
 from indexer.arrivals import (
+    AccountAsked,
     AccountChanged,
     Arrival,
     CommitArrived,
     CommitParked,
     CommitRefused,
     CommitUnparked,
+    ContentsFetched,
+    DeletionConfirmed,
+    FetchApplied,
+    FetchBegun,
+    FetchFailed,
+    FetchOrdered,
     FrameBroken,
     FrameIgnored,
+    HeadCompared,
     IdentityAnnounced,
     IdentityResolved,
     Place,
     RepoCutOff,
     RequestAnswered,
     RestoreOrdered,
+    SourceKind,
     SyncArrived,
     TakedownOrdered,
 )
-from indexer.record_state import NOTHING_HELD, HeldRecord, RecordState
-from indexer.repo_state import RepoKey, RepoRow, RepoState, SourceStatus, visibility
+from indexer.books import RESYNCING, Answer, Books, Effect, RequestKind
+from indexer.interpret import MemoryOp
+from indexer.repo_state import RepoRow, RepoState, SourceStatus
 from indexer.verify.admission import Accept, Desynchronize, Drop, Held, admit
 from indexer.verify.commit import MAX_REV_LEAD
 from memory.identifiers import is_tid, tid_time
-from memory.identity import Identity
 from memory.space import PUBLIC
 
-RecordKey = tuple[str, str, str]  # (repo, space, rkey)
-Subject = tuple[str, str, str | None]  # (repo, space, rkey) of what an operator took down; null: the whole repo
-
-
-class RequestKind(StrEnum):
-    """What must be asked of a host or directory."""
-
-    FETCH = "fetch"  # getRepo, and diff with the tables
-    LATEST_COMMIT = "latest_commit"  # getLatestCommit, and fetch if it differs
-    REPO_STATUS = "repo_status"  # getRepoStatus
-    CONFIRM_DELETION = "confirm_deletion"  # getRepoStatus or a PLC tombstone, then purge
-    IDENTITY = "identity"  # the DID document
-
-
-class Effect(StrEnum):
-    """What became of something that was not simply applied."""
-
-    ACCEPTED = "accepted"
-    ALREADY_APPLIED = "already_applied"
-    UNATTRIBUTABLE = "unattributable"
-    DESYNCHRONIZED = "desynchronized"
-    IGNORED = "ignored"
-    QUARANTINED = "quarantined"
-    PARKED = "parked"
-
-
-# A forger can make us ask a host at most so often about one repo.
-LATEST_COMMIT_INTERVAL = timedelta(hours=1)
+# Statuses that an account gives itself.
+PASSED_ON: Final = ("deactivated", "deleted")
 
 
 @dataclass(slots=True)
-class Request:
-    """A row for `requests`."""
-
-    key: RepoKey
-    kind: RequestKind
-    reason: str
-    at: datetime
-    interval: timedelta = timedelta(0)  # how long an earlier request of the same kind stands for this one
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """A row of `requests` that is answered."""
-
-    key: RepoKey
-    kind: str
-    asked_at: datetime | None  # one that was asked again since stays; null: none does
-
-
-@dataclass(slots=True)
-class Ledger:
+class Ledger(Books):
     """The picture of one batch. Fields are read by the writer once every arrival is taken."""
-
-    rows: dict[RepoKey, RepoRow]
-    held: Mapping[RecordKey, HeldRecord]
-    statuses: dict[str, dict[str, SourceStatus]]  # repo → source → its word
-    identities: dict[str, Identity]  # as cached, then as this batch leaves them
-    freed: Counter[RepoKey] = field(default_factory=Counter[RepoKey])  # records that were kept out, deleted or updated
-    records: dict[RecordKey, RecordState] = field(default_factory=dict[RecordKey, RecordState])
-    purged: set[RepoKey] = field(default_factory=set[RepoKey])
-    requests: dict[tuple[RepoKey, RequestKind], Request] = field(
-        default_factory=dict[tuple[RepoKey, RequestKind], Request]
-    )
-    answered: list[Answer] = field(default_factory=list[Answer])
-    changed_statuses: dict[tuple[str, str], SourceStatus] = field(default_factory=dict[tuple[str, str], SourceStatus])
-    changed_identities: set[str] = field(default_factory=set[str])
-    parked: list[CommitParked] = field(default_factory=list[CommitParked])
-    denied: set[Subject] = field(default_factory=set[Subject])  # among what the arrivals are about
-    denials: dict[Subject, bool] = field(default_factory=dict[Subject, bool])  # from now on; False: no longer
-    unparked: list[CommitUnparked] = field(default_factory=list[CommitUnparked])
-    broken: list[FrameBroken] = field(default_factory=list[FrameBroken])
-    tally: Counter[tuple[str, str, Effect]] = field(default_factory=Counter[tuple[str, str, Effect]])
 
     def take(self, arrivals: Iterable[Arrival]) -> None:
         """Takes every arrival in order."""
@@ -123,7 +64,7 @@ class Ledger:
             case CommitArrived():
                 self._commit(arrival)
             case CommitRefused():
-                self._refused(arrival.place, arrival.repo, arrival.reason)
+                self.refused(arrival.place, arrival.repo, arrival.reason)
             case CommitParked():
                 self._parked(arrival)
             case SyncArrived():
@@ -133,7 +74,7 @@ class Ledger:
             case IdentityResolved():
                 self._identity(arrival)
             case IdentityAnnounced():
-                self._request((arrival.repo, PUBLIC), RequestKind.IDENTITY, "identity_event", arrival.place.seen_at)
+                self.request((arrival.repo, PUBLIC), RequestKind.IDENTITY, "identity_event", arrival.place.seen_at)
             case CommitUnparked():
                 self.unparked.append(arrival)
             case RepoCutOff():
@@ -144,11 +85,19 @@ class Ledger:
                 self._restore(arrival)
             case RequestAnswered():
                 self.answered.append(Answer((arrival.repo, PUBLIC), arrival.kind, arrival.asked_at))
+            case FetchOrdered() | FetchBegun() | ContentsFetched() | FetchApplied() | FetchFailed():
+                self._fetch(arrival)
+            case HeadCompared():
+                self._compare(arrival)
+            case AccountAsked():
+                self._asked(arrival)
+            case DeletionConfirmed():
+                self._deleted(arrival)
             case FrameIgnored():
-                self._count(arrival.place, arrival.reason, Effect.IGNORED)
+                self.count(arrival.place, arrival.reason, Effect.IGNORED)
             case FrameBroken():
                 self.broken.append(arrival)
-                self._count(arrival.place, arrival.reason, Effect.QUARANTINED)
+                self.count(arrival.place, arrival.reason, Effect.QUARANTINED)
             case _:
                 assert_never(arrival)
 
@@ -159,23 +108,26 @@ class Ledger:
         key = (commit.repo, PUBLIC)
         row = self.rows.get(key)
         if row is None or (*key, None) in self.denied:
-            self._count(place, "untracked" if row is None else "denied", Effect.IGNORED)
+            self.count(place, "untracked" if row is None else "denied", Effect.IGNORED)
             return
         if row.rev is None:
-            self._request(key, RequestKind.REPO_STATUS, "first_sight", place.seen_at)
-            self._show(key, place.seen_at)
+            self.request(key, RequestKind.REPO_STATUS, "first_sight", place.seen_at)
+            self.show(key, place.seen_at)
         held = Held(row.rev, row.commit_cid, row.data_cid, row.state) if row.rev is not None else None
         judgement = admit(commit, held)
         if isinstance(judgement, Drop):
-            self._count(place, "already_applied", Effect.ALREADY_APPLIED)
+            self.count(place, "already_applied", Effect.ALREADY_APPLIED)
         elif not row.visible:
-            self._inactive(row, place)
-        elif row.state in (RepoState.DESYNCHRONIZED, RepoState.RESYNCING, RepoState.ERROR):
+            self.inactive(row, place)
+        elif row.state is RepoState.RESYNCING:
+            # The fetch may have read the repo before this commit or after it: its end will tell.
+            self.parked.append(CommitParked(place, commit.repo, commit.rev, arrival.frame, RESYNCING))
+        elif row.state in (RepoState.DESYNCHRONIZED, RepoState.ERROR) and row.chained:
             # The fetch that this state waits for brings what this commit would; the first reason is the one to know.
-            self._count(place, "awaiting_resync", Effect.IGNORED)
+            self.count(place, "awaiting_resync", Effect.IGNORED)
         elif isinstance(judgement, Desynchronize):
-            self._count(place, judgement.reason, Effect.DESYNCHRONIZED)
-            self._desynchronize(row, judgement.reason, place)
+            self.count(place, judgement.reason, Effect.DESYNCHRONIZED)
+            self.desynchronize(row, judgement.reason, place)
         else:
             self._apply(arrival, row, judgement)
 
@@ -187,31 +139,27 @@ class Ledger:
             row.enter(RepoState.ACTIVE, None, at)
         elif first:
             row.enter(RepoState.PENDING, "first_seen_in_the_middle", at)
-            self._request(row.key, RequestKind.FETCH, "first_seen_in_the_middle", at)
-        self._count(arrival.place, "accepted", Effect.ACCEPTED)
+            self.request(row.key, RequestKind.FETCH, "first_seen_in_the_middle", at)
+        self.count(arrival.place, "accepted", Effect.ACCEPTED)
+        self._put(row, arrival.ops, commit.rev, at)
+
+    def _put(self, row: RepoRow, ops: Iterable[MemoryOp], rev: str, at: datetime) -> None:
         edge = row.quota_edge
-        for op in arrival.ops:
-            state = self._record((row.repo, row.space, op.rkey))
+        for op in ops:
+            state = self.record((row.repo, row.space, op.rkey))
             if edge is not None and op.rkey >= edge and not op.created and not state.present:
                 self.freed[row.key] += 1
             if op.entry is None or (row.repo, row.space, op.rkey) in self.denied:
                 state.delete(at)
             else:
-                state.put(op.entry, commit.rev, at)
+                state.put(op.entry, rev, at)
 
     def _cut_off(self, arrival: RepoCutOff) -> None:
         """What was cut off was never verified, so it changes no state: a forger could have filled the lane.
 
         If the author's own was among it, their next commit will not chain, or their latest tells.
         """
-        self._refused(arrival.place, arrival.repo, "lane_full")
-
-    def _record(self, key: RecordKey) -> RecordState:
-        state = self.records.get(key)
-        if state is None:
-            purged = (key[0], key[1]) in self.purged
-            state = self.records[key] = RecordState(NOTHING_HELD if purged else self.held.get(key, NOTHING_HELD))
-        return state
+        self.refused(arrival.place, arrival.repo, "lane_full")
 
     def _sync(self, arrival: SyncArrived) -> None:
         row = self.rows.get((arrival.repo, PUBLIC))
@@ -219,46 +167,32 @@ class Ledger:
             return
         at = arrival.place.seen_at
         if row.rev is not None and (arrival.commit_cid == row.commit_cid or arrival.rev <= row.rev):
-            self._count(arrival.place, "already_applied", Effect.ALREADY_APPLIED)
+            self.count(arrival.place, "already_applied", Effect.ALREADY_APPLIED)
         elif arrival.data_cid is not None and arrival.data_cid == row.data_cid:
-            self._count(arrival.place, "already_applied", Effect.ALREADY_APPLIED)
+            self.count(arrival.place, "already_applied", Effect.ALREADY_APPLIED)
             if arrival.refusal is None and arrival.commit_cid is not None and not _is_ahead(arrival.rev, at):
-                # The same contents signed anew: the next commit's `since` will name this rev.
-                row.applied(rev=arrival.rev, commit_cid=arrival.commit_cid, data_cid=arrival.data_cid, at=at)
+                self._sign_anew(row, arrival, arrival.commit_cid, arrival.data_cid)
         elif arrival.refusal is not None:
-            self._refused(arrival.place, arrival.repo, arrival.refusal)
+            self.refused(arrival.place, arrival.repo, arrival.refusal)
         elif not row.visible:
-            self._inactive(row, arrival.place)
+            self.inactive(row, arrival.place)
         else:
-            self._count(arrival.place, "sync", Effect.DESYNCHRONIZED)
-            self._desynchronize(row, "sync", arrival.place)
+            self.count(arrival.place, "sync", Effect.DESYNCHRONIZED)
+            self.desynchronize(row, "sync", arrival.place)
+
+    def _sign_anew(self, row: RepoRow, arrival: SyncArrived, commit_cid: str, data_cid: str) -> None:
+        """The same contents signed anew: the next commit's `since` will name this rev."""
+        if row.state is RepoState.RESYNCING:  # what was fetched may be of before: the gate is that fetch's to move
+            self.desynchronize(row, "sync", arrival.place)
+        else:
+            row.applied(rev=arrival.rev, commit_cid=commit_cid, data_cid=data_cid, at=arrival.place.seen_at)
 
     def _parked(self, arrival: CommitParked) -> None:
         row = self.rows.get((arrival.repo, PUBLIC))
         if row is not None and row.rev is not None and arrival.rev <= row.rev:
-            self._count(arrival.place, "already_applied", Effect.ALREADY_APPLIED)
+            self.count(arrival.place, "already_applied", Effect.ALREADY_APPLIED)
         else:
             self.parked.append(arrival)
-
-    def _refused(self, place: Place, repo: str, reason: str) -> None:
-        self._count(place, reason, Effect.UNATTRIBUTABLE)
-        if (repo, PUBLIC) in self.rows:
-            self._request(
-                (repo, PUBLIC), RequestKind.LATEST_COMMIT, reason, place.seen_at, interval=LATEST_COMMIT_INTERVAL
-            )
-
-    def _inactive(self, row: RepoRow, place: Place) -> None:
-        """A signed sign of life from an account that is not to be served: the status may be out of date."""
-        self._count(place, "account_inactive", Effect.IGNORED)
-        self._request(row.key, RequestKind.REPO_STATUS, "live_while_inactive", place.seen_at)
-        if not row.purged:  # else it is fetched whole when it comes back
-            self._desynchronize(row, "account_inactive", place)
-
-    def _desynchronize(self, row: RepoRow, reason: str, place: Place) -> None:
-        row.enter(RepoState.DESYNCHRONIZED, reason, place.seen_at)
-        self._request(row.key, RequestKind.FETCH, reason, place.seen_at)
-
-    # Accounts and identities
 
     def _account(self, arrival: AccountChanged) -> None:
         row = self.rows.get((arrival.repo, PUBLIC))
@@ -266,15 +200,17 @@ class Ledger:
         words = self.statuses.setdefault(arrival.repo, {})
         known = words.get(source.url)
         if known is not None and arrival.place.seq <= known.seq:
-            self._count(arrival.place, "already_applied", Effect.ALREADY_APPLIED)
+            self.count(arrival.place, "already_applied", Effect.ALREADY_APPLIED)
             return
         word = SourceStatus(source.url, source.kind, arrival.place.seq, arrival.active, arrival.status, at)
         words[source.url] = self.changed_statuses[arrival.repo, source.url] = word
         if row is None:  # its first commit waits for its key: the word counts once it is tracked
             return
-        self._show(row.key, at)
+        self.show(row.key, at)
+        if arrival.active and not row.visible:  # by somebody else's word, which may be out of date
+            self.request(row.key, RequestKind.REPO_STATUS, "live_while_inactive", at)
         if not arrival.active and arrival.status == "deleted" and not row.purged:
-            self._request(row.key, RequestKind.CONFIRM_DELETION, "deleted", at)
+            self.request(row.key, RequestKind.CONFIRM_DELETION, "deleted", at)
 
     def _identity(self, arrival: IdentityResolved) -> None:
         identity, at = arrival.identity, arrival.place.seen_at
@@ -287,37 +223,113 @@ class Ledger:
         row = self.rows.get((identity.did, PUBLIC))
         if row is None:
             return
-        self._show(row.key, at)
+        self.show(row.key, at)
         # Compared with what was acted upon: whoever resolves an identity may have stored it before.
         moved = row.identified(identity.host, identity.signing_key)
         if identity.tombstoned:
             if not row.purged:
                 self.purge(row, at)
         elif moved:
-            self._request(row.key, RequestKind.LATEST_COMMIT, "identity_changed", at)
+            self.request(row.key, RequestKind.LATEST_COMMIT, "identity_changed", at)
 
-    def _show(self, key: RepoKey, at: datetime) -> None:
-        row, identity = self.rows[key], self.identities.get(key[0])
-        was_visible = row.visible
-        words = self.statuses.get(key[0], {}).values()
-        tombstoned = identity is not None and identity.tombstoned
-        visible, status = visibility(words, identity.host if identity else None, tombstoned=tombstoned)
-        row.show(visible=visible, status=status, at=at)
-        if row.visible and not was_visible and row.purged:
-            row.enter(RepoState.PENDING, "account_came_back", at)
-            self._request(key, RequestKind.FETCH, "account_came_back", at)
+    def _asked(self, arrival: AccountAsked) -> None:
+        """The host's own word; its stream's later words count over it, a relay's earlier ones do not all."""
+        row, at = self.rows.get((arrival.repo, PUBLIC)), arrival.place.seen_at
+        if row is None:
+            return
+        row.compared(at)
+        words = self.statuses.setdefault(arrival.repo, {})
+        known = words.get(arrival.host)
+        seq = known.seq if known is not None else 0
+        news = [SourceStatus(arrival.host, SourceKind.PDS, seq, arrival.active, arrival.status, at)]
+        if arrival.active:
+            # What the account did to itself, a relay only passes on; its own takedown is its own to lift.
+            news += [
+                replace(word, active=True, status=None, event_time=at)
+                for word in words.values()
+                if word.kind is SourceKind.RELAY and not word.active and word.status in PASSED_ON
+            ]
+        for word in news:
+            words[word.source] = self.changed_statuses[arrival.repo, word.source] = word
+        self.show(row.key, at)
+        if not arrival.active and arrival.status == "deleted" and not row.purged:
+            self.request(row.key, RequestKind.CONFIRM_DELETION, "deleted", at)
 
-    def purge(self, row: RepoRow, at: datetime) -> None:
-        """Leaves nothing of a repo but its rev gate."""
-        self.purged.add(row.key)
-        for key in [key for key in self.records if key[:2] == row.key]:
-            del self.records[key]
-        self.parked = [commit for commit in self.parked if commit.repo != row.repo]
-        del self.freed[row.key]
-        row.emptied(at)
-        # Nothing of it is wanted any more.
-        self.requests = {key: request for key, request in self.requests.items() if key[0] != row.key}
-        self.answered += [Answer(row.key, kind, None) for kind in RequestKind]
+    def _deleted(self, arrival: DeletionConfirmed) -> None:
+        """What hides it says which word; that its host has it no more is enough."""
+        row = self.rows.get((arrival.repo, PUBLIC))
+        if row is not None and not row.visible and not row.purged:
+            self.purge(row, arrival.place.seen_at)
+
+    # Fetches
+
+    def _fetch(self, arrival: FetchOrdered | FetchBegun | ContentsFetched | FetchApplied | FetchFailed) -> None:
+        row = self.rows.get((arrival.repo, PUBLIC))
+        if row is None or (arrival.repo, PUBLIC, None) in self.denied:
+            return
+        place, at = arrival.place, arrival.place.seen_at
+        match arrival:
+            case FetchOrdered():
+                self.request(row.key, RequestKind.FETCH, arrival.reason, at)
+            case FetchBegun():
+                if row.key not in self.purged:  # by the identity that it begins with
+                    row.begin_fetch(arrival.token, at)
+            case ContentsFetched() | FetchApplied() | FetchFailed() if row.fetch_token != arrival.token:
+                self.count(place, "fetch_overtaken", Effect.IGNORED)
+            case ContentsFetched():
+                if arrival.first:
+                    row.forget_quota_edge()
+                self._put(row, arrival.ops, arrival.rev, at)
+            case FetchApplied():
+                self._fetched(arrival, row)
+            case FetchFailed():
+                self._fetch_failed(arrival, row)
+            case _:
+                assert_never(arrival)
+
+    def _fetched(self, arrival: FetchApplied, row: RepoRow) -> None:
+        head, at = arrival.head, arrival.place.seen_at
+        row.applied(rev=head.rev, commit_cid=head.commit_cid, data_cid=head.data_cid, at=at)
+        row.enter(RepoState.ACTIVE, None, at)
+        row.compared(at)
+        row.postpone_fetch(arrival.next_not_before)
+        self.answered.append(Answer(row.key, RequestKind.FETCH, arrival.asked_at))
+        if not row.visible:  # and yet its host gave it away
+            self.request(row.key, RequestKind.REPO_STATUS, "live_while_inactive", at)
+
+    def _fetch_failed(self, arrival: FetchFailed, row: RepoRow) -> None:
+        """What was chained before goes on to be; what was not says why it still is not."""
+        before, at = RepoState(arrival.before), arrival.place.seen_at
+        if arrival.reason is not None:
+            self.count(arrival.place, arrival.reason, Effect.FAILED)
+        if arrival.reason is None or (before in (RepoState.ACTIVE, RepoState.PENDING) and row.chained):
+            row.enter(before, arrival.before_reason, at)
+        else:
+            row.enter(RepoState.ERROR, arrival.reason, at)
+
+    def _compare(self, arrival: HeadCompared) -> None:
+        key, at = (arrival.repo, PUBLIC), arrival.place.seen_at
+        self.answered.append(Answer(key, RequestKind.LATEST_COMMIT, arrival.asked_at))
+        row = self.rows.get(key)
+        if row is None or (*key, None) in self.denied:
+            return
+        row.compared(at)
+        if not row.visible:  # and yet its host tells of it
+            self.request(row.key, RequestKind.REPO_STATUS, "live_while_inactive", at)
+        if row.rev is None or row.data_cid is None:
+            if not row.purged or row.visible:  # else it is fetched when it comes back
+                self.request(row.key, RequestKind.FETCH, "behind_host", at)
+        elif arrival.rev > row.rev:
+            self._fall_behind(row, "behind_host", arrival.place)
+        elif arrival.rev == row.rev and arrival.commit_cid != row.commit_cid:
+            self._fall_behind(row, "rev_conflict", arrival.place)
+
+    def _fall_behind(self, row: RepoRow, reason: str, place: Place) -> None:
+        """Its host has something else than what is held; where that is known already, the first reason stays."""
+        if row.state in (RepoState.DESYNCHRONIZED, RepoState.ERROR):
+            self.request(row.key, RequestKind.FETCH, row.reason or reason, place.seen_at)
+        else:
+            self.desynchronize(row, reason, place)
 
     # An operator's word
 
@@ -330,7 +342,7 @@ class Ledger:
             self.purge(row, at)
             row.enter(RepoState.PENDING, "denied", at)
         else:
-            self._record((order.repo, PUBLIC, order.rkey)).delete(at)
+            self.record((order.repo, PUBLIC, order.rkey)).delete(at)
 
     def _restore(self, order: RestoreOrdered) -> None:
         subject = (order.repo, PUBLIC, order.rkey)
@@ -340,42 +352,7 @@ class Ledger:
         if row is not None:
             if order.rkey is None:
                 row.enter(RepoState.PENDING, "restored", order.place.seen_at)
-            self._request(row.key, RequestKind.FETCH, "restored", order.place.seen_at)
-
-    # What waits
-
-    def park(self, commit: CommitParked) -> None:
-        """A commit for which there is room."""
-        self._count(commit.place, commit.reason, Effect.PARKED)
-        self._request((commit.repo, PUBLIC), RequestKind.IDENTITY, commit.reason, commit.place.seen_at)
-
-    def parked_before(self, commit: CommitParked) -> None:
-        """A commit that waits already: met again in a replay."""
-        self._count(commit.place, "already_parked", Effect.ALREADY_APPLIED)
-
-    def overflow(self, commit: CommitParked) -> None:
-        """A commit for which there is no room: its repo waits for a fetch, a stranger's is only counted."""
-        row = self.rows.get((commit.repo, PUBLIC))
-        if commit.reason != "key_unknown":  # the known key did not make its signature: it may be anybody's
-            self._refused(commit.place, commit.repo, commit.reason)
-            return
-        self._count(commit.place, "parked_overflow", Effect.DESYNCHRONIZED if row else Effect.IGNORED)
-        if row is not None:
-            self._desynchronize(row, "parked_overflow", commit.place)
-
-    def request_refill(self, key: RepoKey, at: datetime) -> None:
-        """Asks for what a quota kept out, now that there is room."""
-        self._request(key, RequestKind.FETCH, "quota_refill", at)
-
-    # Bookkeeping
-
-    def _request(
-        self, key: RepoKey, kind: RequestKind, reason: str, at: datetime, interval: timedelta = timedelta(0)
-    ) -> None:
-        self.requests.setdefault((key, kind), Request(key, kind, reason, at, interval))
-
-    def _count(self, place: Place, reason: str, effect: Effect) -> None:
-        self.tally[place.source.url, reason, effect] += 1
+            self.request(row.key, RequestKind.FETCH, "restored", order.place.seen_at)
 
 
 def _is_ahead(rev: str, at: datetime) -> bool:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from time import monotonic
@@ -13,14 +13,17 @@ from typing import Final
 from uuid import uuid4
 
 from indexer.arrivals import Source, SourceKind
+from indexer.companion import Companion
 from indexer.consumer import KEYLESS_MAX, Consumer
 from indexer.daemon import Judge, PatientWriter, count_outcome
 from indexer.follower import Follower, Following, Patience
 from indexer.identity_worker import IdentityWorker
 from indexer.intake import Intake
 from indexer.metrics import IndexerMetrics
+from indexer.patience import patiently
 from indexer.pipeline import Pipeline
 from indexer.quota import QuotaLimits
+from indexer.stopping import Stopped, stop_at_signal
 from indexer.store import repos, streams
 from indexer.upkeep import Upkeep
 from memory.database import Database
@@ -56,10 +59,11 @@ class Daemon:
     health: tuple[str, int] | None
     clock: Callable[[], datetime]
     patience: Patience = field(default_factory=Patience)
+    repair: Companion | None = None  # what asks hosts; null: somebody else does
 
 
-class Stopped(Exception):
-    """A signal asked the daemon to stop."""
+Connect = Callable[[], AbstractAsyncContextManager[Database]]
+"""A way to the database; raises Unavailable while it is not there."""
 
 
 class _LiveIdentities:
@@ -91,26 +95,63 @@ class _LiveIdentities:
         return True
 
 
-async def run(daemon: Daemon, database: Database, metrics: IndexerMetrics) -> None:
-    """Runs until a signal; what is under way then is rolled back, and done again at the next start."""
-    async with database.connection() as conn:
-        tracked = await repos.tracked_repos(conn)
-        held_back = await streams.parked_repos(conn, KEYLESS_MAX)
+class _Readiness:
+    """Whether a daemon can do its work."""
+
+    def __init__(self) -> None:
+        self.database: Database | None = None  # null: it has not answered yet
+
+    async def reason(self) -> str | None:
+        """Why it cannot; null: it can."""
+        if self.database is None:
+            return "the database does not answer"
+        try:
+            async with asyncio.timeout(HEALTH_PATIENCE_S), self.database.connection() as conn:
+                await repos.ping(conn)
+        except (Unavailable, TimeoutError):
+            return "the database does not answer"
+        return None
+
+
+async def run(daemon: Daemon, connect: Connect, metrics: IndexerMetrics) -> None:
+    """Runs until a signal; what is under way then is rolled back, and done again at the next start.
+
+    A database that is not there yet is waited for; meanwhile the health port is served, and says so.
+    """
+    readiness = _Readiness()
+    try:
+        async with TaskGroup() as tasks:
+            tasks.create_task(stop_at_signal())
+            if daemon.health is not None:
+                health = build_health_app(metrics.registry, readiness.reason)
+                tasks.create_task(serve_health(*daemon.health, health, setting="INDEXER_HEALTH_PORT"))
+            async with _connected(connect) as database:
+                readiness.database = database
+                await _follow(daemon, database, metrics)
+    except Stopped:
+        get_logger().info("daemon_stopped")
+
+
+@asynccontextmanager
+async def _connected(connect: Connect) -> AsyncGenerator[Database]:
+    async with AsyncExitStack() as stack:
+        yield await patiently(lambda: stack.enter_async_context(connect()), "connection", lambda: None)
+
+
+async def _follow(daemon: Daemon, database: Database, metrics: IndexerMetrics) -> None:
+    async def load() -> tuple[set[str], set[str]]:
+        async with database.connection() as conn:
+            return await repos.tracked_repos(conn), await streams.parked_repos(conn, KEYLESS_MAX)
+
+    tracked, held_back = await patiently(load, "start", metrics.write_retries.inc)
     hosts = Hosts(named={daemon.plc_url: PLC_LIMITS})
     names = DnsNames()
-    async with Outbound(names, hosts, allowed=daemon.private_networks) as outbound:
-        try:
-            async with TaskGroup() as tasks:
-                handles: Handles = NetworkHandles(names, outbound)
-                if daemon.handle_resolvers:
-                    handles = AskedHandles(outbound, daemon.handle_resolvers)
-                resolver = IdentityResolver(
-                    outbound, handles, database, tasks, plc_url=daemon.plc_url, clock=daemon.clock
-                )
-                await _start(daemon, database, metrics, tasks, resolver, tracked, held_back)
-                tasks.create_task(_stop_at_signal())
-        except Stopped:
-            get_logger().info("daemon_stopped")
+    async with Outbound(names, hosts, allowed=daemon.private_networks) as outbound, TaskGroup() as tasks:
+        handles: Handles = NetworkHandles(names, outbound)
+        if daemon.handle_resolvers:
+            handles = AskedHandles(outbound, daemon.handle_resolvers)
+        resolver = IdentityResolver(outbound, handles, database, tasks, plc_url=daemon.plc_url, clock=daemon.clock)
+        await _start(daemon, database, metrics, tasks, resolver, tracked, held_back)
 
 
 async def _start(
@@ -159,35 +200,17 @@ async def _start(
     tasks.create_task(pipeline.run(judge.batches(pipeline)))
     tasks.create_task(IdentityWorker(database, resolver, intake, metrics, daemon.clock).run())
     upkeep = Upkeep(
-        database, intake, consumer, tracked, metrics, clock=daemon.clock, version_content=daemon.version_content
+        database,
+        intake,
+        consumer,
+        tracked,
+        metrics,
+        holder=following.holder,
+        clock=daemon.clock,
+        version_content=daemon.version_content,
     )
     tasks.create_task(upkeep.run())
     for source in daemon.sources:
         tasks.create_task(Follower(source, following).run())
-    if daemon.health is not None:
-        tasks.create_task(_serve_health(daemon.health, database, metrics))
-
-
-async def _serve_health(address: tuple[str, int], database: Database, metrics: IndexerMetrics) -> None:
-    async def ready() -> str | None:
-        try:
-            async with asyncio.timeout(HEALTH_PATIENCE_S), database.connection() as conn:
-                await repos.ping(conn)
-        except (Unavailable, TimeoutError):
-            return "the database does not answer"
-        return None
-
-    await serve_health(*address, build_health_app(metrics.registry, ready), setting="INDEXER_HEALTH_PORT")
-
-
-async def _stop_at_signal() -> None:
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)
-    try:
-        await stop.wait()
-    finally:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.remove_signal_handler(number)
-    raise Stopped
+    if daemon.repair is not None:
+        tasks.create_task(daemon.repair.keep())

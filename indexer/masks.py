@@ -6,7 +6,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
-from indexer.ledger import RecordKey
+from indexer.books import RecordKey
 from indexer.record_state import RecordState
 from indexer.repo_state import RepoKey
 from indexer.store import masks as rows

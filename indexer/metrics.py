@@ -20,6 +20,9 @@ class IndexerMetrics:
             ["source", "reason"],
             registry=registry,
         )
+        self.gaps = Counter(
+            "indexer_gaps", "Times that frames of a source were lost.", ["source", "reason"], registry=registry
+        )
         self.lag_seconds = Gauge(
             "indexer_lag_seconds", "Age of the last durable frame, as its sender claims.", ["source"], registry=registry
         )

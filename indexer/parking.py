@@ -36,7 +36,7 @@ async def release(
     author's identity is `settled`, else it stays parked.
     """
     async with database.connection() as conn:
-        parked = await streams.parked_frames(conn, repo, RELEASED_BYTES_MAX)
+        parked = await streams.parked_frames(conn, repo, RELEASED_BYTES_MAX, for_fetch=False)
     consumer.let_go(repo, settled=settled)
     arrivals: list[Arrival] = []
     for rev, source_url, seq, frame in parked:

@@ -12,7 +12,8 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from indexer.ledger import Ledger, RecordKey
+from indexer.books import RecordKey
+from indexer.ledger import Ledger
 from indexer.record_state import RecordState
 from indexer.repo_state import RepoKey, RepoRow
 from indexer.store import records as record_rows

@@ -11,24 +11,21 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Final
 
-from websockets.asyncio.client import ClientConnection, connect
-from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
-
 from indexer.frames import MAX_FRAME_BYTES, BrokenFrame, CommitEvent, ErrorEvent, InfoEvent, decode_frame
+from indexer.messages import Text, TooLarge
 from indexer.record_identities import IdentityLookUp
 from indexer.recording import RecordingWriter
+from indexer.socket import SourceUnavailable, Stream, subscribe
 from memory.errors import Misconfigured, Unavailable
 from memory.identifiers import normalise_source
 
-_SUBSCRIBE: Final = "/xrpc/com.atproto.sync.subscribeRepos"
-_PING_S: Final = 20.0  # a socket that does not answer for this long is dead
 _SECONDS_BETWEEN_REPORTS: Final = 1.0
 
 Progress = Callable[[str], None]
@@ -79,7 +76,7 @@ async def record(
     for path in (out, beside):
         if path.exists() and not overwrite:
             raise Misconfigured(f"{path}: exists already", path=str(path))
-    async with await _connect(relay_url, cursor) as connection:
+    async with _connected(relay_url, cursor) as connection:
         with RecordingWriter(out, overwrite=overwrite) as writer:
             reception = _Reception(writer, limits.frames, progress)
             ended = await _stoppable(connection, reception, limits.seconds, stop or asyncio.Event())
@@ -92,42 +89,35 @@ async def record(
     return Recorded(writer.frames, writer.bytes, len(reception.authors), found.missing, ended)
 
 
-async def _connect(relay_url: str, cursor: int | None) -> ClientConnection:
+@asynccontextmanager
+async def _connected(relay_url: str, cursor: int | None) -> AsyncGenerator[Stream]:
     try:
         source = normalise_source(relay_url)
     except ValueError as error:
         raise Misconfigured(f"{relay_url}: {error}", setting="--relay") from error
-    url = source.replace("http", "ws", 1) + _SUBSCRIBE + ("" if cursor is None else f"?cursor={cursor}")
-    try:
-        return await connect(url, max_size=MAX_FRAME_BYTES, ping_interval=_PING_S, ping_timeout=_PING_S)
-    except InvalidStatus as error:
-        raise Unavailable(f"{source} answered {error.response.status_code}", source=source) from error
-    except (OSError, InvalidHandshake) as error:
-        raise Unavailable(f"{source} cannot be reached: {error}", source=source) from error
+    async with AsyncExitStack() as stack:
+        try:
+            connection = await stack.enter_async_context(subscribe(source, cursor))
+        except SourceUnavailable as failure:
+            told = f"answered {failure.status}" if failure.status else f"cannot be reached: {failure.reason}"
+            raise Unavailable(f"{source} {told}", source=source) from failure
+        yield connection
 
 
 async def _stoppable(
-    connection: ClientConnection, reception: _Reception, seconds: float | None, stop: asyncio.Event
+    connection: Stream, reception: _Reception, seconds: float | None, stop: asyncio.Event
 ) -> str | None:
     """Receive until the end, for `seconds`, or until `stop`; the answer is why the stream ended, if not by us."""
     receiving = asyncio.create_task(reception.run(connection))
     stopping = asyncio.create_task(stop.wait())
     try:
         done, _ = await asyncio.wait({receiving, stopping}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-        # Receiving goes on with all that the relay sent before it heard of the end.
-        reason, _, _ = await asyncio.gather(receiving, _discard_rest(connection, receiving), connection.close())
+        connection.begin_close()  # receiving goes on with all that the relay sent before it heard of the end
+        reason = await receiving
         return reason if receiving in done else reception.last_words
     finally:
         receiving.cancel()
         stopping.cancel()
-
-
-async def _discard_rest(connection: ClientConnection, receiving: asyncio.Task[str | None]) -> None:
-    """Take what comes after the last frame that is wanted: left lying, it would hold up the relay's farewell."""
-    await receiving
-    with suppress(ConnectionClosed):
-        while True:
-            await connection.recv()
 
 
 class _Reception:
@@ -140,22 +130,25 @@ class _Reception:
         self._max_frames = max_frames
         self._progress = progress
 
-    async def run(self, connection: ClientConnection) -> str | None:
+    async def run(self, connection: Stream) -> str | None:
         """Until there are frames enough (None), or the stream ends: why it did."""
         clock = asyncio.get_running_loop().time
         report_at = clock() + _SECONDS_BETWEEN_REPORTS
         try:
             while self._max_frames is None or self._writer.frames < self._max_frames:
-                message = await connection.recv()
-                if isinstance(message, str):
+                message = await connection.receive()
+                if isinstance(message, Text):
                     return "the relay sent text where frames are binary"
+                if isinstance(message, TooLarge):
+                    self._progress(f"a message is left out: it has more than {MAX_FRAME_BYTES} bytes")
+                    continue
                 self._writer.write(message)
                 self._note(message)
                 if clock() >= report_at:
                     self._progress(f"{self._writer.frames} frames, {self._writer.bytes} bytes")
                     report_at = clock() + _SECONDS_BETWEEN_REPORTS
-        except ConnectionClosed as closed:
-            return self.last_words or f"the relay went away: {closed}"
+        except SourceUnavailable as ended:
+            return self.last_words or f"the relay went away: {ended.reason}"
         return self.last_words
 
     def _note(self, frame: bytes) -> None:

@@ -12,8 +12,9 @@ from datetime import UTC, datetime
 from time import perf_counter
 
 from indexer.arrivals import Arrival, Batch, IdentityResolved, Place, RequestAnswered, Source
+from indexer.books import Effect, RequestKind
 from indexer.consumer import Consumer, frame_clock
-from indexer.ledger import Effect, RequestKind
+from indexer.patience import despite_conflicts
 from indexer.pipeline import BATCH_BYTES_MAX, Pipeline
 from indexer.report import ReplayReport
 from indexer.store import repos, status, streams
@@ -27,6 +28,14 @@ FRAMES_BETWEEN_YIELDS = 20
 
 Progress = Callable[[int], None]
 """Called now and then with the number of frames so far."""
+
+
+class PersistentWriter(Writer):
+    """Writes a batch again that met another writer's, and was rolled back for its sake."""
+
+    async def apply(self, batch: Batch, now: datetime) -> Outcome:
+        """As the writer's."""
+        return await despite_conflicts(lambda: super(PersistentWriter, self).apply(batch, now), "batch")
 
 
 class Replay:

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
+from uuid import UUID
 
 from indexer.arrivals import SourceKind
 
@@ -50,6 +51,10 @@ class RepoRow:
     signing_key: str | None
     tracked_at: datetime
     changed_at: datetime
+    fetch_token: UUID | None = None  # of the fetch that is under way
+    fetch_after: datetime | None = None  # no fetch begins before
+    latest_asked_at: datetime | None = None  # when something that may be forged last made us ask its host
+    audited_at: datetime | None = None  # when what is held was last compared with what its host has
     changed: bool = False
 
     @property
@@ -62,6 +67,11 @@ class RepoRow:
         return self.rev is not None and self.data_cid is None
 
     @property
+    def chained(self) -> bool:
+        """Whether it is known behind which commit the next has to be."""
+        return self.rev is not None and self.data_cid is not None
+
+    @property
     def usage(self) -> tuple[int, int, int]:
         """Memories, record bytes, edges."""
         return self.memory_count, self.memory_bytes, self.edge_count
@@ -72,9 +82,36 @@ class RepoRow:
         self._touch(at)
 
     def enter(self, state: RepoState, reason: str | None, at: datetime) -> None:
+        if state is not RepoState.RESYNCING:
+            self.fetch_token = None
         if (self.state, self.reason) != (state, reason):
             self.state, self.reason = state, reason
             self._touch(at)
+
+    def begin_fetch(self, token: UUID, at: datetime) -> None:
+        """From now on only the fetch with this token changes its contents; what comes live is parked."""
+        self.fetch_token = token
+        self.state = RepoState.RESYNCING
+        self._touch(at)
+
+    def postpone_fetch(self, until: datetime) -> None:
+        """Lets no fetch begin before that."""
+        if self.fetch_after is None or self.fetch_after < until:
+            self.fetch_after = until
+            self.changed = True
+
+    def may_ask_latest(self, at: datetime, interval: timedelta) -> bool:
+        """Whether its host may be asked about something that may be forged; True counts as having asked."""
+        if self.latest_asked_at is not None and at - self.latest_asked_at < interval:
+            return False
+        self.latest_asked_at = at
+        self.changed = True
+        return True
+
+    def compared(self, at: datetime) -> None:
+        """Its host was asked where it stands."""
+        self.audited_at = at
+        self.changed = True
 
     def show(self, *, visible: bool, status: str | None, at: datetime) -> None:
         if (self.visible, self.status) != (visible, status):
@@ -91,11 +128,19 @@ class RepoRow:
         return before != (None, None)
 
     def emptied(self, at: datetime) -> None:
-        """After a purge: only the rev gate stays, the contents are unknown until a fetch."""
+        """After a purge: only the rev gate stays, the contents are unknown until a fetch. One under way has ended."""
         self.data_cid = None
+        self.fetch_token = None
+        if self.state is RepoState.RESYNCING:
+            self.state, self.reason = RepoState.PENDING, "emptied"
         self.memory_count = self.memory_bytes = self.edge_count = self.over_quota_count = 0
         self.quota_edge = None
         self._touch(at)
+
+    def forget_quota_edge(self) -> None:
+        """All that was kept out is about to be looked at again."""
+        self.over_quota_count, self.quota_edge = 0, None
+        self.changed = True
 
     def count(self, *, memories: int = 0, record_bytes: int = 0, edges: int = 0, over_quota: int = 0) -> None:
         """Moves the counters; once none is over quota there is no edge."""

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
-from indexer import live
+from indexer import backfill_command, live, resync_command
+from indexer import repair as repair_process
 from indexer.arrivals import Batch, RestoreOrdered, Source, SourceKind, TakedownOrdered
+from indexer.companion import Companion
 from indexer.doctor import examination
 from indexer.doctor.examination import Subject
 from indexer.doctor.machine import Port
@@ -21,8 +26,10 @@ from indexer.metrics import IndexerMetrics
 from indexer.pipeline import collect_garbage_seldom
 from indexer.quota import QuotaLimits
 from indexer.recording import merge_by_seq
-from indexer.replay import Replay
+from indexer.repair import OpenRepair, Repair, open_worker
+from indexer.replay import PersistentWriter, Replay
 from indexer.report import ReplayReport
+from indexer.resync.hosts import HostBudget
 from indexer.store import leases
 from indexer.store.status import IndexStatus, index_status
 from indexer.writer import Writer
@@ -37,21 +44,24 @@ CONNECTIONS: Final = 8  # of the daemon, beside two a source
 async def replay(
     settings: Settings, files: Sequence[Path], source: Source, identities: Path, *, use_cursor: bool
 ) -> ReplayReport:
-    """Replays `files`, merged by seq, as `source` sent them. `Misconfigured`: a file cannot be used."""
+    """Replays `files`, merged by seq, as `source` sent them. `Misconfigured`: one cannot be used, or all are empty."""
     collect_garbage_seldom()
     export = PlcExport.read(identities)
     frames = merge_by_seq(files)
+    first = next(frames, None)
+    if first is None:
+        raise Misconfigured(f"There is nothing to replay: no frame in {', '.join(map(str, files))}.")
     async with _connect(settings, connections=2) as database:
         return await Replay(
             database,
-            Writer(database, quota_limits(settings.indexer)),
+            PersistentWriter(database, quota_limits(settings.indexer)),
             source=source,
             export=export,
             admits=admission(settings.indexer),
             batch_events=settings.indexer.batch_events,
             use_cursor=use_cursor,
             progress=_progress(),
-        ).run(frames)
+        ).run(chain([first], frames))
 
 
 async def run(settings: Settings) -> None:
@@ -76,9 +86,68 @@ async def run(settings: Settings) -> None:
         version_content=timedelta(days=given.version_content_days),
         health=(given.health_host, given.health_port) if given.health_port else None,
         clock=_utc_now,
+        repair=Companion(("repair",)),
     )
-    async with _connect(settings, connections=CONNECTIONS + 2 * len(sources)) as database:
-        await live.run(daemon, database, IndexerMetrics())
+
+    def connect() -> AbstractAsyncContextManager[Database]:
+        return _connect(settings, connections=CONNECTIONS + 2 * len(sources))
+
+    if settings.database.url is not None:
+        await live.run(daemon, connect, IndexerMetrics())
+        return
+    async with connect() as database:  # ours to start: where it does not, waiting mends nothing
+        await live.run(daemon, lambda: nullcontext(database), IndexerMetrics())
+
+
+async def repair(settings: Settings, *, with_parent: bool) -> None:
+    """Asks hosts what waits to be asked of them, until a signal or the parent's end stops it."""
+    await repair_process.run(
+        repair_of(settings.indexer), lambda: _connect(settings, connections=CONNECTIONS), with_parent=with_parent
+    )
+
+
+def repair_of(given: IndexerSettings) -> Repair:
+    """What a worker is run with."""
+    return Repair(
+        plc_url=given.plc_url,
+        handle_resolvers=given.handle_resolver,
+        private_networks=given.allow_private_addresses,
+        limits=quota_limits(given),
+        clock=_utc_now,
+        budget=HostBudget(requests_per_s=given.host_rate),
+        folder=given.spool_dir,
+        fetches_at_once=given.fetches_at_once,
+        audit_every=timedelta(days=given.audit_days) if given.audit_days else None,
+        named_hosts=(*given.relay_urls, *given.pds_urls),
+    )
+
+
+async def backfill(settings: Settings, options: argparse.Namespace) -> int:
+    """Fetches repos that were named or are discovered; the exit status."""
+    given = settings.indexer
+    listed = None if isinstance(given.repos, str) else given.repos
+    plan = backfill_command.plan(options, relays=given.relay_urls, pdses=given.pds_urls, listed=listed)
+    async with _open_repair(settings, options) as (database, opened):
+        return await backfill_command.run(plan, database, opened, clock=_utc_now, admits=admission(given))
+
+
+async def resync(settings: Settings, options: argparse.Namespace) -> int:
+    """Has tracked repos fetched anew; the exit status."""
+    plan = resync_command.plan(options)
+    async with _open_repair(settings, options) as (database, opened):
+        return await resync_command.run(plan, database, opened, clock=_utc_now)
+
+
+@asynccontextmanager
+async def _open_repair(settings: Settings, options: argparse.Namespace) -> AsyncGenerator[tuple[Database, OpenRepair]]:
+    """A worker by the settings, and by what the command line says over them."""
+    what = repair_of(settings.indexer)
+    if options.concurrency is not None:
+        what = replace(what, fetches_at_once=options.concurrency)
+    if options.host_rate is not None:
+        what = replace(what, budget=replace(what.budget, requests_per_s=options.host_rate))
+    async with _connect(settings, connections=CONNECTIONS) as database, open_worker(database, what) as opened:
+        yield database, opened
 
 
 async def set_cursor(settings: Settings, source: Source, seq: int) -> None:

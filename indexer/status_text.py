@@ -10,10 +10,11 @@ from indexer.store.status import CursorStatus, IndexStatus, ReposStatus
 
 # A stream that is followed and stands this far back is behind; an idle one looks the same, so it is only said.
 LAG_WORTH_SAYING: Final = timedelta(minutes=2)
+# What has been due for so long, while no host has confirmed anything for as long, nobody works on.
 REQUEST_WORTH_SAYING: Final = timedelta(hours=1)
 
 _STATE_HINTS = {
-    "pending": "first seen in the middle of their history: the rest waits for a fetch",
+    "pending": "found, or first seen in the middle of their history: the rest waits for a fetch",
     "resyncing": "being fetched",
     "desynchronized": "missed or inconsistent commits: nothing more is applied before a fetch",
     "error": "a fetch failed and is tried again",
@@ -32,31 +33,42 @@ def _source_problems(status: IndexStatus, now: datetime) -> Iterator[str]:
                 f"{source.source} does not know our cursor ({source.stopped_reason}): if its numbering began anew, "
                 f"`python -m indexer cursor set {source.source} 0`"
             )
-        if source.gap_at is not None:
-            yield f"{source.source} lost frames before {source.gap_at:%Y-%m-%d %H:%M} UTC: repos have to be compared"
         if source.followed and source.frame_time is not None and now - source.frame_time > LAG_WORTH_SAYING:
             yield f"{source.source}: nothing newer than {source.frame_time:%Y-%m-%d %H:%M:%S} UTC has come"
+    for gap in status.gaps:
+        yield (
+            f"{gap.source} lost frames before {_minute(gap.gap_at)}: `python -m indexer run` compares repos with their "
+            f"hosts, {gap.asked:,} of {gap.repos:,} so far"
+        )
     if status.cursors and not any(source.followed for source in status.cursors):
         yield "no daemon is running: `python -m indexer run` follows the sources"
 
 
 def _repo_problems(status: IndexStatus) -> Iterator[str]:
-    waiting = sum(group.repos for group in status.repos if group.visible and group.state != "active")
-    if waiting:
-        yield f"{waiting:,} repos are not whole and wait for a fetch"
+    failing = [group for group in status.repos if group.visible and group.state == "error"]
+    if failing:
+        reasons = ", ".join(f"{group.reason} {group.repos:,}" for group in failing)
+        yield (
+            f"{sum(group.repos for group in failing):,} repos cannot be fetched ({reasons}): they are tried again, "
+            "and at once by `python -m indexer resync --state error`"
+        )
     over = sum(group.over_quota for group in status.repos)
     if over:
         yield f"{over:,} records are over the quota of their repos"
 
 
 def _backlog_problems(status: IndexStatus, now: datetime) -> Iterator[str]:
-    if status.parked_commits:
-        yield f"{status.parked_commits:,} commits wait for their author's key"
+    if keyless := status.parked_commits - status.parked_for_fetch:
+        yield f"{keyless:,} commits wait for their author's key"
     if status.quarantined_frames:
         yield f"{status.quarantined_frames:,} frames of the last week were broken"
-    oldest = min((request.oldest for request in status.requests), default=now)
-    if now - oldest > REQUEST_WORTH_SAYING:
-        yield f"questions to hosts wait since {oldest:%Y-%m-%d %H:%M} UTC"
+    due_since = min((request.due_since for request in status.requests), default=now)
+    last_sign = max(due_since, status.fetches.confirmed_at or due_since)
+    if now - last_sign > REQUEST_WORTH_SAYING:
+        yield (
+            f"hosts are to be asked since {_minute(due_since)}, and none has confirmed anything for an hour: "
+            "is `python -m indexer run` running, or `repair`?"
+        )
 
 
 def render(status: IndexStatus, now: datetime) -> str:
@@ -68,6 +80,9 @@ def render(status: IndexStatus, now: datetime) -> str:
         ("Cursors", _cursors(status) or ["none: nothing was followed or replayed yet"]),
         ("Repos", [_group(group) for group in status.repos] or ["none"]),
         ("Invalid records", [f"{records:>8,}  {reason}" for reason, records in status.invalid.items()]),
+        ("Fetches", _fetches(status)),
+        ("Gaps", _gaps(status)),
+        ("Searches for repos that are not through", _sweeps(status)),
         ("To be asked of hosts", _requests(status)),
         ("Not applied", _rejections(status)),
         ("Kept aside", _backlog(status)),
@@ -88,8 +103,36 @@ def _cursor(cursor: CursorStatus) -> str:
 
 def _requests(status: IndexStatus) -> list[str]:
     return [
-        f"{request.requests:>8,}  {request.kind} ({request.reason}), since {request.oldest:%Y-%m-%d %H:%M} UTC"
+        f"{request.requests:>8,}  {request.kind} ({request.reason}), since {_minute(request.oldest)}"
         for request in status.requests
+    ]
+
+
+def _fetches(status: IndexStatus) -> list[str]:
+    fetches = status.fetches
+    lines = [
+        f"{repos:>8,}  {words}"
+        for repos, words in ((fetches.under_way, "under way"), (fetches.waiting, "wait for a first attempt"))
+        if repos
+    ]
+    return lines + [
+        f"{failed.repos:>8,}  failed ({failed.reason}), next attempt {_minute(failed.next_attempt)}"
+        for failed in fetches.failed
+    ]
+
+
+def _gaps(status: IndexStatus) -> list[str]:
+    return [
+        f"{gap.source}  before {_minute(gap.gap_at)}: {gap.asked:,} of {gap.repos:,} repos' hosts asked"
+        for gap in status.gaps
+    ]
+
+
+def _sweeps(status: IndexStatus) -> list[str]:
+    return [
+        f"{sweep.origin}  {sweep.repos_found:,} repos found since {_minute(sweep.started_at)}, "
+        f"the last at {_minute(sweep.updated_at)}"
+        for sweep in status.sweeps
     ]
 
 
@@ -103,8 +146,9 @@ def _rejections(status: IndexStatus) -> list[str]:
 def _backlog(status: IndexStatus) -> list[str]:
     if not (status.parked_commits or status.quarantined_frames):
         return []
+    meanwhile = f", {status.parked_for_fetch:,} of them while their repo is fetched" if status.parked_for_fetch else ""
     return [
-        f"{status.parked_commits:>8,}  parked commits ({status.parked_bytes:,} bytes)",
+        f"{status.parked_commits:>8,}  parked commits ({status.parked_bytes:,} bytes){meanwhile}",
         f"{status.quarantined_frames:>8,}  quarantined frames",
     ]
 
@@ -121,3 +165,7 @@ def _group(group: ReposStatus) -> str:
     if group.over_quota:
         text += f", {group.over_quota:,} over quota"
     return text
+
+
+def _minute(at: datetime) -> str:
+    return f"{at:%Y-%m-%d %H:%M} UTC"

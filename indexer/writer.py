@@ -14,6 +14,7 @@ from typing import TypeAlias
 
 from indexer import masks, quota
 from indexer.arrivals import (
+    AccountAsked,
     AccountChanged,
     Arrival,
     Batch,
@@ -21,8 +22,15 @@ from indexer.arrivals import (
     CommitParked,
     CommitRefused,
     CommitUnparked,
+    ContentsFetched,
+    DeletionConfirmed,
+    FetchApplied,
+    FetchBegun,
+    FetchFailed,
+    FetchOrdered,
     FrameBroken,
     FrameIgnored,
+    HeadCompared,
     IdentityAnnounced,
     IdentityResolved,
     RepoCutOff,
@@ -31,8 +39,9 @@ from indexer.arrivals import (
     SyncArrived,
     TakedownOrdered,
 )
+from indexer.books import Effect, RecordKey
 from indexer.interpret import StoredMemory
-from indexer.ledger import Effect, Ledger, RecordKey
+from indexer.ledger import Ledger
 from indexer.parking_lot import ParkingLimits, ParkingLot
 from indexer.quota import QuotaLimits
 from indexer.record_state import RecordState
@@ -84,7 +93,7 @@ class Writer:
         try:
             outcome = await self._transact(batch, now, self._take)
         except (StatementFailed, StatementTimedOut) as failure:
-            if not _is_about_data(failure):
+            if not is_about_data(failure):
                 raise
             outcome = await self._transact(batch, now, self._take_in_halves)
         await self._keep_statistics(batch)
@@ -94,12 +103,16 @@ class Writer:
         async with self._database.transaction() as conn:
             outcome = await take(conn, batch.arrivals)
             # Last, for these rows are every writer's.
-            rejections = {key: times for key, times in outcome.tally.items() if key[2] not in _NO_REJECTION}
-            if rejections:
-                await streams.count_rejections(conn, rejections, now)
+            await _count_rejections(conn, outcome, now)
             if batch.positions:
                 await streams.advance_cursors(conn, batch.positions, now)
             return outcome
+
+    async def take(self, conn: Connection, arrivals: Sequence[Arrival], now: datetime) -> Outcome:
+        """Applies arrivals within a transaction of the caller's, who commits it; raises what the database does."""
+        outcome = await self._take(conn, arrivals)
+        await _count_rejections(conn, outcome, now)
+        return outcome
 
     async def _take(self, conn: Connection, arrivals: Sequence[Arrival]) -> Outcome:
         ledger = await self._judge(conn, arrivals)
@@ -115,7 +128,7 @@ class Writer:
             async with conn.transaction():
                 return await self._take(conn, arrivals)
         except (StatementFailed, StatementTimedOut) as failure:
-            if not _is_about_data(failure):
+            if not is_about_data(failure):
                 raise
             if len(arrivals) == 1:
                 return await self._take_or_halve(conn, [_without_data(arrivals[0], failure)])
@@ -191,13 +204,19 @@ class Writer:
 _NO_REJECTION = (Effect.ACCEPTED, Effect.ALREADY_APPLIED)
 
 
+async def _count_rejections(conn: Connection, outcome: Outcome, now: datetime) -> None:
+    rejections = {key: times for key, times in outcome.tally.items() if key[2] not in _NO_REJECTION}
+    if rejections:
+        await streams.count_rejections(conn, rejections, now)
+
+
 def _rows_of(arrival: CommitArrived) -> int:
     """About how many rows a commit brings: a memory each, and an edge for each that it replaces."""
     entries = [op.entry for op in arrival.ops]
     return len(entries) + sum(len(entry.targets) for entry in entries if isinstance(entry, StoredMemory))
 
 
-def _is_about_data(failure: StatementFailed | StatementTimedOut) -> bool:
+def is_about_data(failure: StatementFailed | StatementTimedOut) -> bool:
     """Class 22: data that a type cannot hold; 54: more than a limit of the server; 42601: text that is no tsvector.
 
     What takes too long is what one repo made so, as all that can be slow grows with one repo's contents.
@@ -226,6 +245,10 @@ def _repo_of(arrival: Arrival) -> str | None:
             return arrival.repo
         case IdentityAnnounced() | RequestAnswered() | RepoCutOff() | TakedownOrdered() | RestoreOrdered():
             return arrival.repo
+        case FetchOrdered() | FetchBegun() | ContentsFetched() | FetchApplied() | FetchFailed() | HeadCompared():
+            return arrival.repo
+        case AccountAsked() | DeletionConfirmed():
+            return arrival.repo
         case IdentityResolved():
             return arrival.identity.did
         case FrameIgnored() | FrameBroken():
@@ -238,6 +261,9 @@ def _touched(arrivals: Iterable[Arrival]) -> Iterator[RecordKey]:
             case CommitArrived():
                 for op in arrival.ops:
                     yield arrival.commit.repo, PUBLIC, op.rkey
+            case ContentsFetched():
+                for op in arrival.ops:
+                    yield arrival.repo, PUBLIC, op.rkey
             case TakedownOrdered(rkey=str() as rkey):
                 yield arrival.repo, PUBLIC, rkey
             case _:
@@ -246,7 +272,7 @@ def _touched(arrivals: Iterable[Arrival]) -> Iterator[RecordKey]:
 
 def _account_of(arrival: Arrival) -> str | None:
     """The repo whose visibility may change."""
-    return _repo_of(arrival) if isinstance(arrival, AccountChanged | IdentityResolved) else None
+    return _repo_of(arrival) if isinstance(arrival, AccountChanged | AccountAsked | IdentityResolved) else None
 
 
 async def _lock(conn: Connection, arrivals: Iterable[Arrival]) -> dict[RepoKey, RepoRow]:
@@ -271,6 +297,8 @@ async def _store_repos(conn: Connection, ledger: Ledger) -> None:
         await repo_rows.upsert_account_statuses(conn, words)
     if ledger.changed_identities:
         await store_identities(conn, [ledger.identities[did] for did in ledger.changed_identities])
+    if ledger.answered and ledger.requests:
+        await repo_rows.lock_requests(conn, [*ledger.answered, *ledger.requests.values()])
     if ledger.answered:
         await repo_rows.delete_requests(conn, ledger.answered)
     if ledger.requests:

@@ -22,7 +22,9 @@ from memory.settings import DatabaseSettings
 
 CONNECT_TIMEOUT_S: Final = 10
 COMMAND_TIMEOUT_S: Final = 60
-CLOSE_TIMEOUT_S: Final = 10
+CLOSE_TIMEOUT_S: Final = 3
+# A statement that is given up is cancelled at the server; one that says nothing of it loses its connection.
+GIVE_UP_TIMEOUT_S: Final = 2
 _STATEMENT_CACHE: Final = 500  # more than there are statements: each is prepared once a connection
 _SESSION: Final = {
     "jit": "off",  # compiles for longer than our queries run
@@ -35,7 +37,7 @@ class Pool(Protocol):
     """The part of asyncpg's pool that we use."""
 
     def acquire(self) -> Awaitable[Connection]: ...
-    def release(self, connection: Connection) -> Awaitable[None]: ...
+    def release(self, connection: Connection, *, timeout: float) -> Awaitable[None]: ...
     def close(self) -> Awaitable[None]: ...
     def terminate(self) -> None: ...
 
@@ -56,8 +58,8 @@ class Database:
         except DRIVER_ERRORS as failure:
             raise translate(failure) from None
         finally:
-            with driver_errors():
-                await self.pool.release(lent)
+            with suppress(*DRIVER_FAILURES):  # it is closed then; how the block ended stands, a cancellation above all
+                await self.pool.release(lent, timeout=GIVE_UP_TIMEOUT_S)
 
     @asynccontextmanager
     async def transaction(
@@ -71,7 +73,8 @@ class Database:
                 yield conn
             except BaseException:
                 with suppress(*DRIVER_FAILURES):  # a lost connection has rolled back; the first error tells more
-                    await transaction.rollback()
+                    async with asyncio.timeout(GIVE_UP_TIMEOUT_S):
+                        await transaction.rollback()
                 raise
             with driver_errors():
                 await transaction.commit()

@@ -12,6 +12,7 @@ serves HTTPS that is meant for us, and much could be annoyed by it.
 from __future__ import annotations
 
 import asyncio
+import math
 import re
 import ssl
 import time
@@ -70,6 +71,7 @@ _FIRST_UNPRIVILEGED_PORT: Final = 1024
 _URL: Final = re.compile(r"[!-~]{1,4096}")
 _BUSY: Final = (408, 425, 429)
 _REDIRECTS: Final = (301, 302, 303, 307, 308)
+_NOT_IMPLEMENTED: Final = 501  # the one server error that does not pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +86,15 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class StreamLimits:
-    """Of a large answer: `grace_s` in all, and beyond it the time that its bytes take at `min_bytes_per_s`."""
+    """Of a large answer: `grace_s` in all, and beyond it the time that its bytes take at `min_bytes_per_s`.
+
+    Whoever trickles just fast enough for that holds a slot for `total_s` at most.
+    """
 
     max_bytes: int
     min_bytes_per_s: int = 16 * 1024
     grace_s: float = 30.0  # the first byte must come within it
+    total_s: float = math.inf
     connect_s: float = 5.0
 
 
@@ -191,7 +197,7 @@ class Outbound:
         received, waited_s = 0, 0.0
         async with aclosing(response.aiter_stream()) as chunks:
             while True:
-                left_s = limits.grace_s + received / limits.min_bytes_per_s - waited_s
+                left_s = min(limits.grace_s + received / limits.min_bytes_per_s, limits.total_s) - waited_s
                 began = self._monotonic()
                 with _failures_of(host):
                     async with asyncio.timeout(max(left_s, 0.0)):
@@ -316,7 +322,7 @@ async def _judge(response: Response, host: str, max_bytes: int) -> None:
     """Raise unless the body is there for us to read, and no larger than that if it tells its length."""
     headers = {name.lower(): value.decode("latin-1") for name, value in response.headers}
     status = response.status
-    if status >= 500 or status in _BUSY:
+    if (status >= 500 and status != _NOT_IMPLEMENTED) or status in _BUSY:
         retry_after_s = _seconds(headers.get(b"retry-after")) or (_RETRY_AFTER_S if status == 429 else None)
         raise HostUnavailable(f"{host} answered {status}", host=host, retry_after_s=retry_after_s)
     if status in _REDIRECTS:

@@ -18,6 +18,10 @@ class HostUnavailable(Unavailable):
         super().__init__(message, host=host, retry_after_s=retry_after_s)
 
 
+class HostNotAsked(HostUnavailable):
+    """A host was not even asked: it is left alone for a while, or too many wait for it already."""
+
+
 class HostUnknown(HostUnavailable):
     """A host's name stands for no address; that may change, as everything in the DNS."""
 

@@ -17,6 +17,7 @@ from memory.datetimes import LATEST, clip_to_utc, parse_datetime, parse_offset_d
 from memory.errors import Rejected
 from memory.identifiers import COLLECTION, is_tid
 
+RECORD_BYTES_MAX: Final = 1_000_000
 CONTENT_BYTES_MAX: Final = 10_000
 CONTENT_GRAPHEMES_MAX: Final = 2_500
 SCOPE_BYTES_MAX: Final = 512
@@ -51,6 +52,7 @@ class InvalidReason(StrEnum):
     """Why a record is no memory: what it is counted under."""
 
     RKEY_NO_TID = "rkeyNoTid"
+    RECORD_TOO_BIG = "recordTooBig"
     UNDECODABLE = Undecodable.reason
     NESTED_TOO_DEEP = NestedTooDeep.reason
     TYPE_MISSING = "typeMissing"
@@ -111,6 +113,8 @@ def interpret_record(rkey: str, block: bytes) -> Memory | InvalidRecord:
     """
     if not is_tid(rkey):
         return InvalidRecord(InvalidReason.RKEY_NO_TID)
+    if len(block) > RECORD_BYTES_MAX:
+        return InvalidRecord(InvalidReason.RECORD_TOO_BIG)
     try:
         return _memory(decode_record(block))
     except Rejected as rejected:

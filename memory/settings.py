@@ -47,6 +47,12 @@ def _read_repos(text: object) -> object:
     return frozenset(repos - {""})
 
 
+def _folder(path: Path) -> Path:
+    if not path.is_dir():
+        raise ValueError("there is no such folder")
+    return path
+
+
 Source = Annotated[str, AfterValidator(normalise_source)]
 Sources = Annotated[tuple[Source, ...], BeforeValidator(_split)]
 Networks = Annotated[tuple[Network, ...], BeforeValidator(_split)]
@@ -109,6 +115,19 @@ class IndexerSettings(_Part):
     health_host: str = Field(default="127.0.0.1", description="The address that the health port listens on.")
     version_content_days: int = Field(
         default=30, ge=0, description="For how many days the content of an overwritten version is kept."
+    )
+    host_rate: float = Field(
+        default=5, gt=0, le=1000, description="How many requests a second one repo's host gets, at most."
+    )
+    fetches_at_once: int = Field(
+        default=8, ge=1, le=64, description="How many whole repos one process fetches at a time."
+    )
+    spool_dir: Annotated[Path, AfterValidator(_folder)] | None = Field(
+        default=None,
+        description="The folder for repos too large for memory while they are fetched. Unset: the system's temporary.",
+    )
+    audit_days: int = Field(
+        default=30, ge=0, description="After how many days a repo is compared with its host again; 0: never."
     )
 
 

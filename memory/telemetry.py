@@ -38,8 +38,11 @@ def get_logger(**fields: object) -> FilteringBoundLogger:
     return cast("FilteringBoundLogger", structlog.get_logger(**fields))
 
 
-def set_up_logging(stream: IO[str] = sys.stderr) -> None:
-    """Sends our events, libraries' records and the crash of the process to that stream, all by the rules above."""
+def set_up_logging(stream: IO[str] = sys.stderr, *, level: int = logging.INFO) -> None:
+    """Sends our events from `level` on, libraries' records and the crash of the process to that stream.
+
+    All by the rules above.
+    """
     renderer: Processor = structlog.processors.JSONRenderer(sort_keys=False)
     if stream.isatty():
         renderer = structlog.dev.ConsoleRenderer(sort_keys=False)
@@ -52,7 +55,7 @@ def set_up_logging(stream: IO[str] = sys.stderr) -> None:
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             renderer,
         ],
-        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
+        wrapper_class=structlog.make_filtering_bound_logger(level),
         logger_factory=structlog.WriteLoggerFactory(cast("Any", stream)),
         cache_logger_on_first_use=False,
     )

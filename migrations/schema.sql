@@ -16,6 +16,15 @@ CREATE TABLE public.denials (
     denied_at timestamp with time zone NOT NULL
 );
 
+CREATE TABLE public.discoveries (
+    origin text NOT NULL COLLATE pg_catalog."C",
+    page_cursor text,
+    repos_found bigint NOT NULL,
+    started_at timestamp with time zone NOT NULL,
+    updated_at timestamp with time zone NOT NULL,
+    finished_at timestamp with time zone
+);
+
 CREATE TABLE public.identities (
     repo text NOT NULL COLLATE pg_catalog."C",
     handle text COLLATE pg_catalog."C",
@@ -38,7 +47,8 @@ CREATE TABLE public.invalid_records (
 CREATE TABLE public.leases (
     source text NOT NULL COLLATE pg_catalog."C",
     holder uuid NOT NULL,
-    expires_at timestamp with time zone NOT NULL
+    expires_at timestamp with time zone NOT NULL,
+    tracks_as_of timestamp with time zone DEFAULT '-infinity'::timestamp with time zone NOT NULL
 );
 
 CREATE TABLE public.memories (
@@ -143,6 +153,10 @@ CREATE TABLE public.repos (
     changed_at timestamp with time zone NOT NULL,
     host text COLLATE pg_catalog."C",
     signing_key text COLLATE pg_catalog."C",
+    fetch_token uuid,
+    fetch_after timestamp with time zone,
+    latest_asked_at timestamp with time zone,
+    audited_at timestamp with time zone,
     CONSTRAINT repos_state_check CHECK ((state = ANY (ARRAY['pending'::text, 'resyncing'::text, 'active'::text, 'desynchronized'::text, 'error'::text])))
 );
 
@@ -154,6 +168,8 @@ CREATE TABLE public.requests (
     requested_at timestamp with time zone NOT NULL,
     not_before timestamp with time zone NOT NULL,
     attempts integer DEFAULT 0 NOT NULL,
+    asked_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    failure text COLLATE pg_catalog."C",
     CONSTRAINT requests_kind_check CHECK ((kind = ANY (ARRAY['fetch'::text, 'latest_commit'::text, 'repo_status'::text, 'confirm_deletion'::text, 'identity'::text])))
 );
 
@@ -168,7 +184,8 @@ CREATE TABLE public.sources (
     frame_time timestamp with time zone,
     updated_at timestamp with time zone NOT NULL,
     stopped_reason text COLLATE pg_catalog."C",
-    gap_at timestamp with time zone
+    gap_at timestamp with time zone,
+    gap_compared_to text COLLATE pg_catalog."C"
 );
 
 ALTER TABLE ONLY public.account_status
@@ -176,6 +193,9 @@ ALTER TABLE ONLY public.account_status
 
 ALTER TABLE ONLY public.denials
     ADD CONSTRAINT denials_pkey PRIMARY KEY (subject_sha256);
+
+ALTER TABLE ONLY public.discoveries
+    ADD CONSTRAINT discoveries_pkey PRIMARY KEY (origin);
 
 ALTER TABLE ONLY public.identities
     ADD CONSTRAINT identities_pkey PRIMARY KEY (repo);
@@ -240,8 +260,10 @@ CREATE INDEX parked_commits_by_age ON public.parked_commits USING btree (parked_
 
 CREATE INDEX quarantine_by_age ON public.quarantine USING btree (last_met_at);
 
+CREATE INDEX repos_by_audit ON public.repos USING btree (COALESCE(audited_at, tracked_at)) WHERE (space = ''::text);
+
 CREATE INDEX repos_by_state ON public.repos USING btree (state) WHERE (state <> 'active'::text);
 
 CREATE INDEX repos_by_tracking ON public.repos USING btree (tracked_at) WHERE (space = ''::text);
 
-CREATE INDEX requests_by_time ON public.requests USING btree (not_before);
+CREATE INDEX requests_by_time ON public.requests USING btree (kind, not_before);

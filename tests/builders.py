@@ -16,13 +16,15 @@ To tamper: `alice.create(rkey, record, tamper=change)` calls `change(parts: Comm
 and encoded; after that, `decode_frame_parts(frame)` gives (header, body) to change, and `encode_frame` puts them
 together. The builder goes on from the honest commit.
 
-What hosts answer: `alice.car()` as `getRepo`, `alice.export_line(created_at)` as the PLC directory's export.
+What hosts answer: `alice.car()` as `getRepo`, `alice.export_line(created_at)` as the PLC directory's export. A whole
+host is `tests/fakes/pds.py`.
 """
 
 from __future__ import annotations
 
 import base64
 import json
+import random
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -292,8 +294,8 @@ class RepoBuilder:
 
     # What a host and the directory answer
 
-    def car(self) -> bytes:
-        """The whole repo, as `com.atproto.sync.getRepo` answers."""
+    def car(self, order: random.Random | None = None) -> bytes:
+        """The whole repo, as `com.atproto.sync.getRepo` answers; with `order` its blocks come in any."""
         assert self.commit is not None
         blocks = [self.commit]
         pending: list[Child] = [self.tree.root]
@@ -308,6 +310,8 @@ class RepoBuilder:
             self.tree.seal(sink)
             blocks += [(Link(cid), block) for cid, block in sink.items()]
         blocks += [(cid, self.record_blocks[cid]) for _, cid in sorted(self.records.items())]
+        if order is not None:
+            order.shuffle(blocks)
         return write_car(self.commit[0], blocks)
 
     def rotate_key(self, seed: str, curve: Literal["k256", "p256"] = "k256") -> None:

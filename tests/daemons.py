@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -123,7 +123,7 @@ async def daemon(
         clock=clock,
         patience=patience,
     )
-    task = asyncio.create_task(live.run(what, database, metrics))
+    task = asyncio.create_task(live.run(what, lambda: nullcontext(database), metrics))
     try:
         yield Running(database, metrics, clock, task)
     finally:

@@ -12,9 +12,8 @@ from typing import Any
 from indexer.arrivals import Source, SourceKind
 from indexer.quota import QuotaLimits
 from indexer.recording import merge_by_seq, read_frames
-from indexer.replay import Replay
+from indexer.replay import PersistentWriter, Replay
 from indexer.report import ReplayReport
-from indexer.writer import Writer
 from memory.database import Database
 from memory.identity import PlcExport
 from tests.builders import RepoBuilder
@@ -72,7 +71,7 @@ async def replay(
     """Replays frames as `python -m indexer replay` does."""
     return await Replay(
         database,
-        Writer(database, limits),
+        PersistentWriter(database, limits),
         source=source,
         export=plc or export(),
         admits=lambda _: True,

@@ -7,7 +7,7 @@ from datetime import datetime
 from hashlib import sha256
 from pathlib import Path
 
-from indexer.ledger import RecordKey, Subject
+from indexer.books import RecordKey, Subject
 from indexer.repo_state import RepoKey
 from memory.identifiers import COLLECTION
 from memory.queries import Connection, load_queries

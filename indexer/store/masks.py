@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from indexer.ledger import RecordKey
+from indexer.books import RecordKey
 from indexer.repo_state import RepoKey
 from indexer.store.records import record_columns
 from indexer.store.repos import columns

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
+from indexer.books import RecordKey
 from indexer.interpret import InvalidMemory, StoredMemory, storable
-from indexer.ledger import RecordKey
 from indexer.record_state import EMPTY_SHA256, HeldRecord, NewVersion, Operation
 from indexer.repo_state import RepoKey
 from memory.queries import Connection, load_queries

@@ -7,7 +7,7 @@ from datetime import datetime
 from pathlib import Path
 
 from indexer.arrivals import SourceKind
-from indexer.ledger import Answer, Request
+from indexer.books import Answer, Request
 from indexer.repo_state import RepoKey, RepoRow, RepoState, SourceStatus
 from memory.queries import Connection, load_queries
 
@@ -55,6 +55,10 @@ async def update_repos(conn: Connection, rows: Sequence[RepoRow]) -> None:
         hosts=[row.host for row in rows],
         signing_keys=[row.signing_key for row in rows],
         changed_ats=[row.changed_at for row in rows],
+        fetch_tokens=[row.fetch_token for row in rows],
+        fetch_afters=[row.fetch_after for row in rows],
+        latest_asked_ats=[row.latest_asked_at for row in rows],
+        audited_ats=[row.audited_at for row in rows],
     )
 
 
@@ -96,12 +100,28 @@ async def upsert_requests(conn: Connection, requests: Sequence[Request]) -> None
         kinds=[request.kind for request in requests],
         reasons=[request.reason for request in requests],
         times=[request.at for request in requests],
-        intervals=[request.interval for request in requests],
     )
+    urgent = [request for request in requests if request.urgent]
+    if urgent:
+        repos, spaces = columns(request.key for request in urgent)
+        await _SQL.hasten_requests.execute(
+            conn,
+            repos=repos,
+            spaces=spaces,
+            kinds=[request.kind for request in urgent],
+            times=[request.at for request in urgent],
+        )
+
+
+async def lock_requests(conn: Connection, requests: Iterable[Request | Answer]) -> None:
+    """Locks what there is of these; for who deletes some and writes others."""
+    ordered = list(requests)
+    repos, spaces = columns(request.key for request in ordered)
+    await _SQL.lock_requests.execute(conn, repos=repos, spaces=spaces, kinds=[request.kind for request in ordered])
 
 
 async def delete_requests(conn: Connection, answered: Sequence[Answer]) -> None:
-    """Crosses out what was answered."""
+    """Crosses out what was answered; what was asked for again since its claim is due now."""
     repos, spaces = columns(answer.key for answer in answered)
     await _SQL.delete_requests.execute(
         conn,

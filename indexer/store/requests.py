@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Final
 
-from indexer.ledger import RequestKind
+from indexer.books import RequestKind
 from memory.queries import Connection, load_queries
 
 _SQL = load_queries(Path(__file__).parent / "sql" / "requests.sql")
+
+PLC: Final = "did:plc"
+LOOKED_AT: Final = 200  # requests of sites that may be asked more, for one claim
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,17 +28,49 @@ class Claim:
     attempts: int  # this one included
     requested_at: datetime
     tracked: bool  # whether it is about a repo that is tracked
+    site: str  # that will be asked: the directory of did:plc is one, a domain with all names below it
+
+
+@dataclass(frozen=True, slots=True)
+class SiteShares:
+    """How many claims one site may have, and how many it has."""
+
+    plc: int
+    others: int
+    busy: Mapping[str, int]
+
+    def full(self) -> list[str]:
+        """The sites that may have no more."""
+        return [site for site, claims in self.busy.items() if claims >= (self.plc if site == PLC else self.others)]
 
 
 async def claim(
-    conn: Connection, kind: RequestKind, now: datetime, for_: timedelta, *, at_most: int, tracked: bool
+    conn: Connection,
+    kind: RequestKind,
+    now: datetime,
+    for_: timedelta,
+    *,
+    at_most: int,
+    tracked: bool,
+    shares: SiteShares,
 ) -> list[Claim]:
-    """Takes up to so many due requests of `kind`, of repos that are tracked or of strangers.
+    """Takes up to so many due requests of `kind`, of repos that are tracked or of strangers; there may be more.
 
     Without an answer they are due again after `for_`.
     """
     rows = await _SQL.claim_requests.fetch(
-        conn, kind=kind, now=now, claimed_until=now + for_, at_most=at_most, tracked=tracked
+        conn,
+        kind=kind,
+        now=now,
+        claimed_until=now + for_,
+        at_most=at_most,
+        looked_at=LOOKED_AT,
+        tracked=tracked,
+        plc_share=shares.plc,
+        site_share=shares.others,
+        full_sites=shares.full(),
+        busy_sites=list(shares.busy),
+        busy_claims=list(shares.busy.values()),
     )
     return [Claim(*tuple(row)) for row in rows]
 

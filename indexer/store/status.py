@@ -64,7 +64,47 @@ class RequestStatus:
     kind: str
     reason: str
     requests: int
-    oldest: datetime
+    oldest: datetime  # asked for
+    due_since: datetime  # the first of them
+
+
+@dataclass(frozen=True, slots=True)
+class FailedFetches:
+    """Fetches that failed for the same reason."""
+
+    reason: str
+    repos: int
+    next_attempt: datetime  # the first of them
+
+
+@dataclass(frozen=True, slots=True)
+class FetchesStatus:
+    """How far whole repos are fetched."""
+
+    waiting: int  # for a first attempt
+    under_way: int
+    failed: list[FailedFetches]  # and tried again
+    confirmed_at: datetime | None  # when a host last confirmed what is held of a repo
+
+
+@dataclass(frozen=True, slots=True)
+class GapStatus:
+    """A source that lost frames: repos' hosts are asked where they stand."""
+
+    source: str
+    gap_at: datetime
+    asked: int  # repos whose hosts were, or stand in `requests`
+    repos: int
+
+
+@dataclass(frozen=True, slots=True)
+class SweepStatus:
+    """A search for repos that has not come to its end."""
+
+    origin: str
+    repos_found: int
+    started_at: datetime
+    updated_at: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +120,10 @@ class IndexStatus:
     parked_commits: int
     parked_bytes: int
     quarantined_frames: int
+    parked_for_fetch: int  # of the parked commits, those that wait for a fetch
+    fetches: FetchesStatus
+    gaps: list[GapStatus]
+    sweeps: list[SweepStatus]
 
 
 async def memory_counts(conn: Connection) -> MemoryCounts:
@@ -91,7 +135,7 @@ async def memory_counts(conn: Connection) -> MemoryCounts:
 async def index_status(conn: Connection) -> IndexStatus:
     """All of it; run it in one repeatable-read transaction."""
     backlog = await _SQL.backlog.fetchrow(conn)
-    parked, parked_bytes, quarantined = tuple(backlog) if backlog else (0, 0, 0)
+    parked, parked_for_fetch, parked_bytes, quarantined = tuple(backlog) if backlog else (0, 0, 0, 0)
     return IndexStatus(
         cursors=[CursorStatus(*tuple(row)) for row in await _SQL.followed_sources.fetch(conn)],
         repos=[ReposStatus(*tuple(row)) for row in await _SQL.repos_by_state.fetch(conn)],
@@ -102,4 +146,15 @@ async def index_status(conn: Connection) -> IndexStatus:
         parked_commits=parked,
         parked_bytes=parked_bytes,
         quarantined_frames=quarantined,
+        parked_for_fetch=parked_for_fetch,
+        fetches=await _fetches(conn),
+        gaps=[GapStatus(*tuple(row)) for row in await _SQL.gaps.fetch(conn)],
+        sweeps=[SweepStatus(*tuple(row)) for row in await _SQL.unfinished_sweeps.fetch(conn)],
     )
+
+
+async def _fetches(conn: Connection) -> FetchesStatus:
+    row = await _SQL.fetch_counts.fetchrow(conn)
+    waiting, under_way, confirmed_at = tuple(row) if row else (0, 0, None)
+    failed = [FailedFetches(*tuple(row)) for row in await _SQL.failed_fetches.fetch(conn)]
+    return FetchesStatus(waiting, under_way, failed, confirmed_at)

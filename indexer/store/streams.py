@@ -7,7 +7,7 @@ from datetime import datetime
 from pathlib import Path
 
 from indexer.arrivals import CommitParked, CommitUnparked, FrameBroken, Position
-from indexer.ledger import Effect
+from indexer.books import RESYNCING, Effect
 from indexer.parking_lot import Parked
 from memory.queries import Connection, load_queries
 
@@ -70,13 +70,21 @@ async def parked(conn: Connection, repos: Iterable[str]) -> Parked:
 
 
 async def parked_repos(conn: Connection, at_most: int) -> set[str]:
-    """Who has parked commits."""
-    return {row["repo"] for row in await _SQL.parked_repos.fetch(conn, at_most=at_most)}
+    """Who has commits that wait for a key."""
+    return {row["repo"] for row in await _SQL.parked_repos.fetch(conn, resyncing=RESYNCING, at_most=at_most)}
 
 
-async def parked_frames(conn: Connection, repo: str, bytes_max: int) -> list[tuple[str, str, int, bytes]]:
-    """The parked commits of a repo in order, as (rev, source, seq, frame), up to so many bytes and at least one."""
-    return [tuple(row) for row in await _SQL.parked_frames.fetch(conn, repo=repo, bytes_max=bytes_max)]
+async def parked_frames(
+    conn: Connection, repo: str, bytes_max: int, *, for_fetch: bool
+) -> list[tuple[str, str, int, bytes]]:
+    """The commits of a repo that wait for a fetch, or for a key, in order, as (rev, source, seq, frame).
+
+    Up to so many bytes, and at least one.
+    """
+    rows = await _SQL.parked_frames.fetch(
+        conn, repo=repo, bytes_max=bytes_max, resyncing=RESYNCING, for_fetch=for_fetch
+    )
+    return [tuple(row) for row in rows]
 
 
 async def unpark_commits(conn: Connection, commits: Sequence[CommitUnparked]) -> None:

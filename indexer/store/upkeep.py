@@ -1,37 +1,87 @@
-"""What runs beside the stream: expiry, and counts for metrics."""
+"""What runs beside the stream: expiry, slice by slice, and counts for metrics."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import TypeAlias
 
-from memory.queries import Connection, load_queries
+from memory.queries import Connection, Statement, load_queries
 
 _SQL = load_queries(Path(__file__).parent / "sql" / "upkeep.sql")
 
+# A key at which a slice begins, and how many rows one takes.
+_Mark: TypeAlias = tuple[object, ...]
+_Slice: TypeAlias = Callable[[Connection, datetime, _Mark, int], Awaitable["_Taken"]]
+
+_LONG_AGO = datetime(1, 1, 2, tzinfo=UTC)
+
 
 @dataclass(frozen=True, slots=True)
-class Expired:
-    """How many rows were deleted or erased."""
+class _Taken:
+    """What a slice did, and where the next begins."""
 
-    quarantined: int
-    parked: int
-    invalid: int
-    statuses: int
-    versions: int
+    rows: int
+    after: _Mark | None  # null: there is no next
 
 
-async def expire(conn: Connection, *, kept_since: datetime, content_since: datetime) -> Expired:
-    """Forgets what was put aside before `kept_since`, and content that was overwritten before `content_since`."""
-    return Expired(
-        quarantined=await _SQL.expire_quarantine.execute(conn, before=kept_since),
-        parked=await _SQL.expire_parked_commits.execute(conn, before=kept_since),
-        invalid=await _SQL.expire_invalid_records.execute(conn, before=kept_since),
-        statuses=await _SQL.expire_account_statuses.execute(conn, before=kept_since),
-        versions=await _SQL.erase_version_content.execute(conn, before=content_since),
-    )
+@dataclass(slots=True)
+class Expiry:
+    """Rows of one table that have had their time, forgotten a slice at a time."""
+
+    before: datetime
+    _take: _Slice
+    _after: _Mark
+    ended: bool = False
+
+    async def take_slice(self, conn: Connection, at_most: int) -> int:
+        """Looks through so many rows at most; how many were deleted or erased."""
+        taken = await self._take(conn, self.before, self._after, at_most)
+        if taken.after is None:
+            self.ended = True
+        else:
+            self._after = taken.after
+        return taken.rows
+
+
+def expiries(*, kept_since: datetime, content_since: datetime) -> list[Expiry]:
+    """All that has to be forgotten: what was put aside before `kept_since`, and content that was overwritten before
+    `content_since`.
+    """
+    return [
+        Expiry(kept_since, _oldest_first(_SQL.expire_quarantine), ()),
+        Expiry(kept_since, _oldest_first(_SQL.expire_parked_commits), ()),
+        Expiry(content_since, _oldest_first(_SQL.erase_version_content), ()),
+        Expiry(kept_since, _page(_SQL.expire_invalid_records, "seen_at", "repo", "space", "rkey"), _FIRST_INVALID),
+        Expiry(kept_since, _page(_SQL.expire_account_statuses, "repo", "source"), ("", "")),
+        Expiry(kept_since, _page(_SQL.expire_requests, "repo", "space", "kind"), ("", "", "")),
+    ]
+
+
+_FIRST_INVALID: _Mark = (_LONG_AGO, "", "", "")
+
+
+def _oldest_first(statement: Statement) -> _Slice:
+    """Takes the oldest that are left, until there are fewer than a slice."""
+
+    async def take(conn: Connection, before: datetime, _: _Mark, at_most: int) -> _Taken:
+        rows = await statement.execute(conn, before=before, at_most=at_most)
+        return _Taken(rows, None if rows < at_most else ())
+
+    return take
+
+
+def _page(statement: Statement, *key: str) -> _Slice:
+    """Goes through all rows once in order of `key`, also those that stay."""
+
+    async def take(conn: Connection, before: datetime, after: _Mark, at_most: int) -> _Taken:
+        marks = {f"after_{column}": value for column, value in zip(key, after, strict=True)}
+        last = await statement.fetchrow(conn, before=before, at_most=at_most, **marks)
+        return _Taken(0, None) if last is None else _Taken(last["rows"], tuple(last[column] for column in key))
+
+    return take
 
 
 async def repos_tracked_since(conn: Connection, since: datetime) -> list[tuple[str, datetime]]:
@@ -50,11 +100,11 @@ class Gauges:
 
     parked_commits: int
     quarantined_frames: int
-    requests: dict[str, int]  # kind → rows
+    requests: dict[str, int]  # kind → rows; a kind without any is not named
 
 
 async def gauges(conn: Connection) -> Gauges:
-    """Counts for metrics."""
-    row = await _SQL.gauges.fetchrow(conn)
+    """Counts for metrics; they go through whole tables."""
+    row = await _SQL.count_backlog.fetchrow(conn)
     requests = {row["kind"]: row["requests"] for row in await _SQL.open_requests_by_kind.fetch(conn)}
     return Gauges(row["parked_commits"] if row else 0, row["quarantined_frames"] if row else 0, requests)

@@ -12,6 +12,9 @@ from indexer.verify.reasons import Unattributable
 from memory.errors import Rejected
 from memory.identifiers import is_binary_cid
 
+# A header with one root has 58. Decoding may take the square of its size.
+MAX_HEADER_BYTES: Final = 1024
+
 _CID_BYTES: Final = 36
 _CODEC_AT: Final = 1
 _DAG_CBOR: Final = 0x71
@@ -60,7 +63,7 @@ def read_car(data: bytes) -> Car:
 def _read_header(data: bytes) -> tuple[bytes, int]:
     length, offset = _read_varint(data, 0)
     end = offset + length
-    if end > len(data):
+    if end > len(data) or length > MAX_HEADER_BYTES:
         raise Rejected(reason=Unattributable.MALFORMED_CAR, offset=0)
     header = decode_block(data[offset:end])
     match header:
@@ -83,7 +86,10 @@ def _read_varint(data: bytes, offset: int) -> tuple[int, int]:
 
 
 def decode_block(block: bytes) -> Any:
-    """The value of a DAG-CBOR block, links as Link; None when it is not in the one canonical form."""
+    """The value of a DAG-CBOR block, links as Link; None when it is not in the one canonical form.
+
+    For small blocks: what nested lists claim to hold is made room for, which costs the square of a hostile one's size.
+    """
     try:
         value: Any = cbrrr.decode_dag_cbor(block, cid_ctor=Link)
     except ValueError:

@@ -8,18 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Any, Final, cast
+from typing import Final
 
-from indexer.verify.car import Link, decode_block, encode_block
+from indexer.verify.car import Link, encode_block
+from indexer.verify.node_bytes import split_node
 from indexer.verify.reasons import Fault, Inconsistent
-
-MAX_KEY_BYTES: Final = 1024
-# Keys of one layer in a row: by chance a thousand would need 10^125 records.
-MAX_NODE_ENTRIES: Final = 1000
-
-# Of DAG-CBOR maps, whose keys come in one order only.
-_NODE_FIELDS: Final = ("e", "l")
-_ENTRY_FIELDS: Final = ("k", "p", "t", "v")
 
 _CID_PREFIX: Final = b"\x01\x71\x12\x20"
 
@@ -29,7 +22,7 @@ def _least_digest(layer: int) -> bytes:
 
 
 # The sha-256 of a layer's keys is at least the first bound and less than the second.
-_DIGEST_BOUNDS: Final = tuple(
+DIGEST_BOUNDS: Final = tuple(
     (_least_digest(layer), _least_digest(layer - 1) if layer else b"\xff" * 33) for layer in range(128)
 )
 
@@ -91,55 +84,17 @@ def parse_node(cid: Link, block: bytes, layer: int | None) -> Node:
 
     Its keys must be of `layer`; None, for a root, takes the layer of its first key.
     """
-    keys, values, children = _parse(block)
+    keys, values, links = split_node(block)
     if layer is None:
         if not keys:
             raise Inconsistent(Fault.MALFORMED_TREE)
         layer = key_layer(keys[0])
-    least, beyond = _DIGEST_BOUNDS[layer]
+    least, beyond = DIGEST_BOUNDS[layer]
     for key in keys:
         if not least <= sha256(key).digest() < beyond:
             raise Inconsistent(Fault.MALFORMED_TREE)
-    leads_down = any(children)
+    leads_down = any(links)
     if (leads_down and layer == 0) or not (keys or leads_down):
         raise Inconsistent(Fault.MALFORMED_TREE)
-    return Node(layer, keys, values, children, cid)
-
-
-def _parse(block: bytes) -> tuple[list[bytes], list[Link], list[Child]]:
-    """Keys, values and links of a node, its keys in order and each written in its shortest form."""
-    fields = decode_block(block)
-    if not _is_map_of(_NODE_FIELDS, fields):
-        raise Inconsistent(Fault.MALFORMED_TREE)
-    listed, first = fields.values()
-    if not isinstance(listed, list) or not (first is None or type(first) is Link):
-        raise Inconsistent(Fault.MALFORMED_TREE)
-    entries = cast(list[Any], listed)
-    if len(entries) > MAX_NODE_ENTRIES:
-        raise Inconsistent(Fault.MALFORMED_TREE)
-    keys: list[bytes] = []
-    values: list[Link] = []
-    links: list[Child] = [first]
-    key = b""
-    for entry in entries:
-        if not _is_map_of(_ENTRY_FIELDS, entry):
-            raise Inconsistent(Fault.MALFORMED_TREE)
-        suffix, shared, link, value = entry.values()
-        if type(suffix) is not bytes or type(shared) is not int or type(value) is not Link:
-            raise Inconsistent(Fault.MALFORMED_TREE)
-        if not (link is None or type(link) is Link):
-            raise Inconsistent(Fault.MALFORMED_TREE)
-        if not suffix or not 0 <= shared <= len(key) or shared + len(suffix) > MAX_KEY_BYTES:
-            raise Inconsistent(Fault.MALFORMED_TREE)
-        # In one comparison: the key is greater than the one before it, and shares no more with it than it says.
-        if shared < len(key) and suffix[0] <= key[shared]:
-            raise Inconsistent(Fault.MALFORMED_TREE)
-        key = key[:shared] + suffix
-        keys.append(key)
-        values.append(value)
-        links.append(link)
-    return keys, values, links
-
-
-def _is_map_of(fields: tuple[str, ...], value: Any) -> bool:
-    return type(value) is dict and tuple(cast(dict[str, Any], value)) == fields
+    children: list[Child] = [None if link is None else Link(link) for link in links]
+    return Node(layer, keys, [Link(value) for value in values], children, cid)

@@ -11,6 +11,7 @@ class Unattributable(StrEnum):
     """The named author did not provably sign this: raised, counted, and nobody's state changes."""
 
     MALFORMED_CAR = "malformed_car"
+    TRUNCATED_CAR = "truncated_car"  # it ends within a block
     BLOCK_HASH = "block_hash"  # a block is not what its CID says
     ROOT_MISMATCH = "root_mismatch"  # the CAR's first root is not the event's commit
     COMMIT_MISSING = "commit_missing"
@@ -41,6 +42,7 @@ class Fault(StrEnum):
     TREE_INCOMPLETE = "tree_incomplete"  # a node that inverting needs is not in the CAR
     OP_MISMATCH = "op_mismatch"  # the tree does not hold what an op says it wrote
     INVERSION = "inversion"  # undoing the ops does not lead back to `prevData`
+    REPO_INCOMPLETE = "repo_incomplete"  # a whole repo lacks a node of its tree, or a record of ours
     UNSTORABLE = "unstorable"  # the database cannot hold what it brings
 
 

@@ -11,6 +11,8 @@ from memory.errors import Rejected
 from memory.identifiers import cid_text, is_binary_cid
 from memory.signatures import PublicKey, SignatureVerdict
 
+MAX_COMMIT_BYTES: Final = 4096  # ten times what one takes
+
 _REPO_VERSION: Final = 3
 
 
@@ -29,7 +31,7 @@ class SignedCommit:
 
 def parse_commit(cid: bytes, block: bytes) -> SignedCommit:
     """Read a commit block of repo version 3, in canonical DAG-CBOR; raises Rejected(malformed_commit)."""
-    decoded = decode_block(block)
+    decoded = decode_block(block) if len(block) <= MAX_COMMIT_BYTES else None
     if not isinstance(decoded, dict):
         raise Rejected(reason=Unattributable.MALFORMED_COMMIT)
     fields = cast(dict[str, Any], decoded)

@@ -40,7 +40,7 @@ class Daemon:
 
     def __init__(self, environment: Mapping[str, str], log: Path) -> None:
         self.health_port = _free_port()
-        self._environment = {**os.environ, **environment, "INDEXER_HEALTH_PORT": str(self.health_port)}
+        self.environment = {**os.environ, **environment, "INDEXER_HEALTH_PORT": str(self.health_port)}
         self._log = log
         self._process: Process | None = None
 
@@ -49,7 +49,7 @@ class Daemon:
         assert self._process is None
         with self._log.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "indexer", "run", env=self._environment, cwd=ROOT, stdout=log, stderr=log
+                sys.executable, "-m", "indexer", "run", env=self.environment, cwd=ROOT, stdout=log, stderr=log
             )
 
     async def kill(self) -> None:
@@ -96,7 +96,7 @@ class Daemon:
     async def command(self, *arguments: str) -> str:
         """What another command of the indexer says."""
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "indexer", *arguments, env=self._environment, cwd=ROOT, stdout=PIPE, stderr=PIPE
+            sys.executable, "-m", "indexer", *arguments, env=self.environment, cwd=ROOT, stdout=PIPE, stderr=PIPE
         )
         output, errors = await process.communicate()
         assert process.returncode == 0, errors.decode()

@@ -13,10 +13,12 @@ from memory.database import Database
 from memory.identifiers import COLLECTION
 from tests.builders import memory
 from tests.e2e.accounts import Account, new_account
-from tests.e2e.comparison import assert_same, handle_of, waiting_for_fetch
-from tests.e2e.daemon import Daemon, environment, until
+from tests.e2e.comparison import assert_same, handle_of, not_healed
+from tests.e2e.daemon import DEADLINE_S, Daemon, environment, until
 from tests.e2e.servers import Network, Pds
 from tests.fakes.proxy import Proxy, proxy
+
+HEALING_S = 120.0  # the claim of one who was killed, and some attempts with the waits between them
 
 
 @dataclass
@@ -113,16 +115,24 @@ class World:
 
         await self._until(looked_up, "no look-up that waits")
 
-    async def same(self, *accounts: Account) -> None:
-        """Every account is shown as it is held, and none of them waits for a fetch."""
+    async def healed(self) -> None:
+        """Waits until every account that is shown is known to be whole, and no host has to be asked about any."""
         await self.caught_up()
-        await assert_same(self.database, accounts)
-        waiting = await waiting_for_fetch(self.database)
-        assert not waiting.keys() & {account.did for account in accounts}, waiting
 
-    async def _until(self, condition: Callable[[], Awaitable[bool]], what: str) -> None:
+        async def is_healed() -> bool:
+            self.daemon.assert_alive()
+            return not await not_healed(self.database)
+
+        await self._until(is_healed, "that all is whole", HEALING_S)
+
+    async def same(self, *accounts: Account) -> None:
+        """Every account is shown as it is held."""
+        await self.healed()
+        await assert_same(self.database, accounts)
+
+    async def _until(self, condition: Callable[[], Awaitable[bool]], what: str, deadline_s: float = DEADLINE_S) -> None:
         try:
-            await until(condition, what)
+            await until(condition, what, deadline_s)
         except Exception as late:
             late.add_note(await self.told())
             raise

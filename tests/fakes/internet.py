@@ -89,6 +89,13 @@ def plain_outbound(
     return Outbound(Names(), Hosts(strangers=UNLIMITED), allowed=allowed, network=network, monotonic=monotonic)
 
 
+# Python 3.13 insists on it, and on the key identifiers (RFC 5280).
+_SIGNS_CERTIFICATES = x509.KeyUsage(
+    digital_signature=False, content_commitment=False, key_encipherment=False, data_encipherment=False,
+    key_agreement=False, key_cert_sign=True, crl_sign=True, encipher_only=False, decipher_only=False,
+)  # fmt: skip
+
+
 class Authority:
     """A certificate authority that nobody but the test trusts."""
 
@@ -99,6 +106,8 @@ class Authority:
         self._certificate = (
             self._builder(self._name, self._key.public_key())
             .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(self._key.public_key()), critical=False)
+            .add_extension(_SIGNS_CERTIFICATES, critical=True)
             .sign(self._key, SHA256())
         )
 
@@ -112,6 +121,7 @@ class Authority:
         certificate = (
             self._builder(x509.Name([]), key.public_key())
             .add_extension(x509.SubjectAlternativeName([x509.DNSName(name) for name in names]), critical=True)
+            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()), critical=False)
             .sign(self._key, SHA256())
         )
         file = folder / "server.pem"

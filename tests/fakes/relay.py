@@ -29,9 +29,16 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Raw:
-    """A message as it is: no frame with a seq, and part of no replay."""
+    """A message as it is: no frame with a seq, and part of no replay; several parts of one are sent as fragments."""
 
-    message: bytes | str
+    message: bytes | str | list[bytes]
+
+
+@dataclass(frozen=True)
+class Bytes:
+    """What goes into the connection past all rules."""
+
+    data: bytes
 
 
 @dataclass(frozen=True)
@@ -53,7 +60,9 @@ class Relay:
     frames: list[bytes] = field(default_factory=list)
     inclusive: bool = False  # a replay starts at the cursor, not one past it
     refusals: list[Refusal] = field(default_factory=list)  # of the next upgrades, in turn
-    openings: list[list[Raw | Close | Cut]] = field(default_factory=list)  # of the next connections, before any frame
+    openings: list[list[Raw | Bytes | Close | Cut]] = field(
+        default_factory=list
+    )  # of the next connections, before any frame
     deaf: bool = False  # it answers no ping
     cursors: list[int | None] = field(default_factory=list)  # of the connections so far
     headers: list[Headers] = field(default_factory=list)
@@ -123,6 +132,8 @@ class Relay:
                 match step:
                     case Raw():
                         await connection.send(step.message)
+                    case Bytes():
+                        connection.transport.write(step.data)
                     case Close():
                         await connection.close(step.code)
                     case Cut():

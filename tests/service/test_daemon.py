@@ -86,6 +86,24 @@ async def test_what_comes_during_the_release_stays_behind_it(
         assert await running.value("select count(*) from rejections where effect <> 'parked'") == 0
 
 
+async def test_author_who_is_asked_for_again_while_being_looked_up_does_not_wait_out_the_claim(
+    database: Database, fake: Relay, plc: Directory, alice: RepoBuilder
+):
+    register(plc, alice)
+    plc.mood = Mood.HELD
+    async with following(database, fake, plc) as running:
+        await fake.send(alice.create(rkey(1), memory("1")))
+        await plc.until_asked(1)
+        running.clock.now += timedelta(seconds=1)
+        await fake.send(alice.create(rkey(2), memory("2")))
+        await running.until(PARKED, is_=2)
+        plc.mood = Mood.HONEST
+        plc.release.set()
+        await running.until_memories(alice, "1", "2")
+        await running.until(ASKED, is_=0)
+        assert plc.asked_for(f"/{alice.did}") == 1
+
+
 async def test_unknown_author_is_forgotten(database: Database, fake: Relay, plc: Directory, alice: RepoBuilder):
     async with following(database, fake, plc) as running:
         await fake.send(*(alice.create(rkey(n), memory(f"{n}")) for n in (1, 2, 3)))

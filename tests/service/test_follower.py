@@ -75,6 +75,30 @@ async def test_first_start_stores_the_seq_before_the_first_frame(database: Datab
         assert await running.value("select array_agg(seq) from seen") == [41, 42]
 
 
+async def test_connection_that_is_lost_before_the_first_frame_of_all_leaves_a_gap(
+    database: Database, fake: Relay, alice: RepoBuilder
+):
+    async with daemon(database, fake.source) as running:
+        await fake.until_connected()
+        await fake.cut()
+        fake.frames = [alice.create(rkey(1), memory("lost"))]
+        await fake.until_connected(2)
+        await fake.send(alice.create(rkey(2), memory("live")))
+        await running.until_memories(alice, "live")
+        await running.until("select gap_at from sources", is_=running.clock.now)
+        assert running.metric("indexer_gaps_total", source=fake.source.url, reason="first_start") == 1
+    assert fake.cursors == [None, None]
+
+
+async def test_source_that_was_not_reached_at_first_leaves_no_gap(database: Database, fake: Relay, alice: RepoBuilder):
+    fake.refusals = [Refusal(404)]
+    async with daemon(database, fake.source) as running:
+        await fake.until_connected()
+        await fake.send(alice.create(rkey(1), memory("live")))
+        await running.until_memories(alice, "live")
+        assert await running.value("select gap_at from sources") is None
+
+
 async def test_restart_goes_on_from_the_cursor(database: Database, fake: Relay, alice: RepoBuilder):
     async with daemon(database, fake.source) as running:
         await fake.until_connected()

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator
 
 import pytest
 from structlog.testing import capture_logs
 
+from indexer.consumer import Consumer
+from indexer.frames import MAX_FRAME_BYTES
+from indexer.messages import BEGINNING_BYTES
 from indexer.store import leases
 from memory.database import Database
 from tests.builders import START, RepoBuilder, Sequence, encode_frame, memory
 from tests.daemons import daemon, know
-from tests.fakes.relay import Raw, Relay, relay
+from tests.fakes.relay import Bytes, Cut, Raw, Relay, relay
 from tests.feed import rkey
+from tests.websocket_frames import frame
 
 _NOW = START
-WATCH_CURSORS = (
-    "create table seen (seq bigint)",
-    """create function see() returns trigger language plpgsql
-        as 'begin insert into seen values (new.seq); return null; end'""",
-    "create trigger see after insert or update on sources for each row execute function see()",
-)
+TOO_LARGE = b"\xff" * (MAX_FRAME_BYTES + 1)
+ENDLESS = Bytes(frame(b"\xff" * BEGINNING_BYTES, announced=2**40))
 
 
 @pytest.fixture
@@ -102,3 +103,116 @@ async def test_frame_that_names_no_did_harms_nobody(database: Database, fake: Re
         await fake.send(hostile, alice.create(rkey(1), memory("one")))
         await running.until_memories(alice, "one")
         assert await running.value("select reason from quarantine") == "malformed_event"
+
+
+# Messages in pieces, and messages above the limit
+
+
+async def test_frame_in_fragments_is_a_frame(database: Database, fake: Relay, alice: RepoBuilder):
+    first, second = (alice.create(rkey(n), memory(f"{n}")) for n in (1, 2))
+    fake.openings = [[Raw([first[:100], b"", first[100:]]), Raw([second])]]
+    async with daemon(database, fake.source) as running:
+        await running.until_memories(alice, "1", "2")
+        await running.until_cursor(fake.source, 102)
+
+
+async def test_message_above_the_limit_is_read_again_twice_and_then_stepped_over(
+    database: Database, fake: Relay, alice: RepoBuilder
+):
+    fake.frames = [alice.create(rkey(1), memory("one")), TOO_LARGE, alice.create(rkey(2), memory("two"))]
+    await set_cursor(database, fake, 100)
+    with capture_logs() as logs:
+        async with daemon(database, fake.source) as running:
+            await running.until_memories(alice, "one", "two")
+            await running.until_cursor(fake.source, 102)
+            await running.until("select times_met from quarantine", is_=3)
+            [row] = await running.rows("select * from quarantine")
+            assert await running.value("select gap_at from sources") is None
+    assert (row["previous_seq"], row["reason"], row["frame"]) == (101, "too_large", TOO_LARGE[:BEGINNING_BYTES])
+    assert len(fake.cursors) == 3
+    stepped_over = [log for log in logs if log["event"] == "frame_stepped_over"]
+    assert [(log["reason"], log["seq"], log["bytes"]) for log in stepped_over] == [("too_large", 101, BEGINNING_BYTES)]
+
+
+async def test_two_messages_above_the_limit_in_a_row_are_both_stepped_over(
+    database: Database, fake: Relay, alice: RepoBuilder
+):
+    fake.frames = [alice.create(rkey(1), memory("one")), TOO_LARGE, b"\xfe" + TOO_LARGE]
+    fake.frames += [alice.create(rkey(2), memory("two"))]
+    await set_cursor(database, fake, 100)
+    async with daemon(database, fake.source) as running:
+        await running.until_memories(alice, "one", "two")
+        await running.until_cursor(fake.source, 102)
+        assert await running.value("select gap_at from sources") is None
+    assert len(fake.cursors) == 5
+    assert None not in fake.cursors
+
+
+async def test_source_goes_on_live_behind_a_message_that_has_no_end(
+    database: Database, fake: Relay, alice: RepoBuilder
+):
+    fake.frames = [alice.create(rkey(1), memory("lost"))]
+    fake.openings = [[ENDLESS] for _ in range(4)]
+    await set_cursor(database, fake, 100)
+    with capture_logs() as logs:
+        async with daemon(database, fake.source) as running:
+            await fake.until_connected(5)
+            await fake.send(alice.create(rkey(2), memory("live")))
+            await running.until_memories(alice, "live")
+            await running.until_cursor(fake.source, 102)
+            assert await running.value("select gap_at from sources") == running.clock.now
+            assert running.metric("indexer_gaps_total", source=fake.source.url, reason="too_large") == 1
+            await fake.cut()
+            await fake.until_connected(6)
+    assert fake.cursors == [100, 100, 100, 100, None, 102]
+    assert [log["reason"] for log in logs if log["event"] == "frames_lost"] == ["too_large"]
+
+
+async def test_live_start_that_brings_nothing_does_not_lead_back_to_the_message_that_has_no_end(
+    database: Database, fake: Relay, alice: RepoBuilder
+):
+    fake.openings = [*([ENDLESS] for _ in range(4)), [Cut()], [Cut()]]
+    await set_cursor(database, fake, 100)
+    async with daemon(database, fake.source) as running:
+        await fake.until_connected(7)
+        await fake.send(alice.create(rkey(1), memory("live")))
+        await running.until_memories(alice, "live")
+    assert fake.cursors == [100, 100, 100, 100, None, None, None]
+
+
+async def test_bug_in_what_is_done_with_a_frame_ends_the_daemon(
+    database: Database, fake: Relay, monkeypatch: pytest.MonkeyPatch
+):
+    stranger = RepoBuilder("stranger", stream=Sequence(0))
+    events = [stranger.identity_frame(), stranger.identity_frame()]
+
+    def fail_at_second(self: Consumer, repo: str) -> bool:
+        if len(fake.frames) == 2:
+            raise ZeroDivisionError
+        return False
+
+    monkeypatch.setattr(Consumer, "concerned", fail_at_second)
+    with pytest.raises(ZeroDivisionError):
+        async with daemon(database, fake.source) as running:
+            await fake.until_connected()
+            await fake.send(events[0])
+            await running.until_cursor(fake.source, 1)
+            await fake.send(events[1])
+            async with asyncio.timeout(20):
+                await running.task
+
+
+# Frames of others
+
+
+async def test_frames_of_others_are_counted_and_move_the_cursor(database: Database, fake: Relay, alice: RepoBuilder):
+    strangers = [RepoBuilder(f"stranger{n}", stream=Sequence(200 * n)) for n in range(1, 6)]
+    async with daemon(database, fake.source) as running:
+        await fake.until_connected()
+        await fake.send(alice.create(rkey(1), memory("one")))
+        await fake.send(*(stranger.identity_frame() for stranger in strangers))
+        await fake.send(alice.create(rkey(2), memory("two"), seq=5000))
+        await fake.send(strangers[0].identity_frame(seq=5001))
+        await running.until_memories(alice, "one", "two")
+        await running.until_cursor(fake.source, 5001)
+        assert running.metric("indexer_frames_total", source=fake.source.url) == 8

@@ -33,6 +33,10 @@ STATUS = {
     "parked_commits",
     "parked_bytes",
     "quarantined_frames",
+    "parked_for_fetch",
+    "fetches",
+    "gaps",
+    "sweeps",
 }
 
 
@@ -84,11 +88,11 @@ def refused(ended: Ended, *words: str) -> None:
 async def test_help_names_every_command():
     ended = await indexer("--help")
     assert ended.status == 0
-    for command in ("replay", "record", "status"):
+    for command in ("run", "replay", "record", "backfill", "resync", "status"):
         assert command in ended.output
 
 
-@pytest.mark.parametrize("command", ["replay", "record", "status"])
+@pytest.mark.parametrize("command", ["replay", "record", "backfill", "resync", "status"])
 async def test_every_command_explains_itself(command: str):
     ended = await indexer(command, "--help")
     assert ended.status == 0
@@ -153,10 +157,10 @@ async def test_relay_speaks_for_every_account(database_url: str):
     assert ended.last_line["rejected"].get("wrong_host") is None
 
 
-async def test_empty_recording_is_replayed(tmp_path: Path, database_url: str):
+async def test_empty_recording_beside_another_is_no_fault(tmp_path: Path, database_url: str):
     (tmp_path / "empty.bin").touch()
-    ended = await indexer("replay", tmp_path / "empty.bin", *FROM, DATABASE_URL=database_url)
-    assert (ended.status, ended.last_line["frames"]) == (0, 0)
+    ended = await indexer("replay", tmp_path / "empty.bin", LIVE, *FROM, DATABASE_URL=database_url)
+    assert (ended.status, ended.last_line["frames"]) == (0, len(frames_of("pds1-live.bin")))
 
 
 async def test_only_admitted_repos_are_tracked(tmp_path: Path, database: Database, database_url: str):
@@ -181,6 +185,14 @@ async def test_quotas_come_from_the_settings(database: Database, database_url: s
 async def test_missing_recording_is_told(tmp_path: Path, database_url: str):
     missing = tmp_path / "missing.bin"
     refused(await indexer("replay", missing, *FROM, DATABASE_URL=database_url), str(missing), "No such file")
+
+
+async def test_recordings_without_a_frame_are_told(tmp_path: Path, database_url: str):
+    empty = [tmp_path / name for name in ("empty.bin", "another.bin")]
+    for path in empty:
+        path.touch()
+    refused(await indexer("replay", empty[0], *FROM, DATABASE_URL=database_url), "empty.bin", "no frame")
+    refused(await indexer("replay", *empty, *FROM, DATABASE_URL=database_url), "empty.bin", "another.bin", "no frame")
 
 
 async def test_folder_is_no_recording(tmp_path: Path, database_url: str):
@@ -299,6 +311,7 @@ async def test_status_as_json_has_every_key_also_when_empty(database_url: str):
     status = (await indexer("status", "--json", DATABASE_URL=database_url)).last_line
     assert status.keys() == STATUS
     assert status["memories"] == {"current": 0, "masked": 0, "invalid": 0}
+    assert status["fetches"] == {"waiting": 0, "under_way": 0, "failed": [], "confirmed_at": None}
 
 
 async def test_status_tells_what_a_replay_left(database_url: str):

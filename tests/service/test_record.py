@@ -18,7 +18,7 @@ from websockets.asyncio.server import ServerConnection, serve
 from websockets.http11 import Request, Response
 
 from indexer import record as recorder
-from indexer.frames import CommitEvent, decode_frame
+from indexer.frames import MAX_FRAME_BYTES, CommitEvent, decode_frame
 from indexer.record import Limits, Recorded, identities_path, record
 from indexer.record_identities import IdentityLookUp, fetch, fetch_public
 from indexer.recording import read_frames
@@ -44,9 +44,9 @@ class Relay:
 
 @asynccontextmanager
 async def relay(
-    messages: Sequence[bytes | str], *, then: Callable[[ServerConnection], Awaitable[None]] | None = None
+    messages: Sequence[bytes | str | list[bytes]], *, then: Callable[[ServerConnection], Awaitable[None]] | None = None
 ) -> AsyncGenerator[Relay]:
-    """`then` runs once all is sent; without it the relay closes."""
+    """A list is one message in fragments. `then` runs once all is sent; without it the relay closes."""
 
     async def subscribed(connection: ServerConnection) -> None:
         assert connection.request is not None
@@ -104,7 +104,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-async def record_all(messages: Sequence[bytes | str], out: Path) -> Recorded:
+async def record_all(messages: Sequence[bytes | str | list[bytes]], out: Path) -> Recorded:
     async with relay(messages) as source:
         return await record(source.url, out, looking_up(), limits=Limits())
 
@@ -235,6 +235,19 @@ async def test_a_broken_frame_is_kept_and_told(tmp_path: Path) -> None:
         await record(source.url, tmp_path / "frames.bin", looking_up(), limits=Limits(frames=3), progress=said.append)
     assert list(read_frames(tmp_path / "frames.bin")) == [b"\xff", b"", LIVE[0]]
     assert sum("broken" in line for line in said) == 2
+
+
+async def test_a_message_above_the_limit_is_left_out_and_told(tmp_path: Path) -> None:
+    said: list[str] = []
+    async with relay([LIVE[0], bytes(MAX_FRAME_BYTES + 1), LIVE[1]]) as source:
+        await record(source.url, tmp_path / "frames.bin", looking_up(), limits=Limits(frames=2), progress=said.append)
+    assert tuple(read_frames(tmp_path / "frames.bin")) == LIVE[:2]
+    assert sum("left out" in line for line in said) == 1
+
+
+async def test_a_frame_that_comes_in_fragments_is_recorded_as_one(tmp_path: Path) -> None:
+    await record_all([[LIVE[0][:9], LIVE[0][9:]], LIVE[1]], tmp_path / "frames.bin")
+    assert tuple(read_frames(tmp_path / "frames.bin")) == LIVE[:2]
 
 
 async def test_a_frame_as_long_as_the_protocol_allows_is_recorded(tmp_path: Path) -> None:

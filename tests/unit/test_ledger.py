@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from indexer.arrivals import Arrival, CommitRefused
+from indexer.arrivals import Arrival, CommitRefused, RepoCutOff
+from indexer.books import LATEST_COMMIT_INTERVAL
 from indexer.interpret import MemoryOp
-from indexer.ledger import LATEST_COMMIT_INTERVAL, RequestKind
 from indexer.repo_state import RepoRow, RepoState
 from indexer.verify.reasons import Fault
 from memory.space import PUBLIC
@@ -127,7 +127,7 @@ def test_signed_commit_that_does_not_fit_desynchronizes(changes: dict[str, Any],
     assert asked(ledger) == {"fetch": reason}
 
 
-@pytest.mark.parametrize("state", [RepoState.DESYNCHRONIZED, RepoState.RESYNCING, RepoState.ERROR])
+@pytest.mark.parametrize("state", [RepoState.DESYNCHRONIZED, RepoState.ERROR])
 def test_nothing_is_applied_before_the_fetch(state: RepoState):
     row = tracked_row(state=state, reason="sync")
     ledger = ledger_of(row)
@@ -142,15 +142,32 @@ def test_reason_of_a_desynchronized_repo_is_the_first_one():
     assert (row.state, row.reason) == (RepoState.DESYNCHRONIZED, "inversion")
 
 
-def test_refused_commit_changes_nobody_and_asks_at_most_once_an_hour():
+def test_refused_commit_changes_nobody_and_asks_where_the_repo_stands():
     row = tracked_row()
     ledger = ledger_of(row)
     ledger.take([CommitRefused(place(2), DID, "bad_signature")])
-    assert not row.changed
+    assert row == tracked_row(latest_asked_at=place(2).seen_at, changed=True)
     assert counted(ledger) == {"bad_signature": "unattributable"}
-    [request] = ledger.requests.values()
-    assert (request.kind, request.interval) == (RequestKind.LATEST_COMMIT, LATEST_COMMIT_INTERVAL)
+    assert asked(ledger) == {"latest_commit": "bad_signature"}
+
+
+@pytest.mark.parametrize(
+    ("since", "asks"), [(LATEST_COMMIT_INTERVAL - timedelta(seconds=1), False), (LATEST_COMMIT_INTERVAL, True)]
+)
+def test_forger_makes_us_ask_at_most_once_an_hour_also_after_it_was_answered(since: timedelta, asks: bool):
+    row = tracked_row(latest_asked_at=place(2).seen_at - since)
+    ledger = ledger_of(row)
+    ledger.take([CommitRefused(place(2), DID, "bad_signature")])
+    assert bool(ledger.requests) == row.changed == asks
     assert timedelta(hours=1) == LATEST_COMMIT_INTERVAL
+
+
+def test_lane_that_was_cut_off_is_told_of_like_a_forgery():
+    row = tracked_row()
+    ledger = ledger_of(row)
+    ledger.take([RepoCutOff(place(2), DID), CommitRefused(place(3), DID, "bad_signature")])
+    assert row.state is RepoState.ACTIVE
+    assert asked(ledger) == {"latest_commit": "lane_full"}
 
 
 def test_refused_commit_of_a_stranger_asks_nothing():
@@ -209,7 +226,7 @@ def test_unproven_sync_to_other_contents_changes_nobody(reason: str):
     row = tracked_row()
     ledger = ledger_of(row)
     ledger.take([sync(2, refusal=reason)])
-    assert not row.changed
+    assert row == tracked_row(latest_asked_at=place(2).seen_at, changed=True)
     assert counted(ledger) == {reason: "unattributable"}
     assert asked(ledger) == {"latest_commit": reason}
 

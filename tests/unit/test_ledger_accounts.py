@@ -11,13 +11,16 @@ from indexer.arrivals import (
     FrameIgnored,
     IdentityResolved,
     RequestAnswered,
+    SourceKind,
 )
-from indexer.ledger import Answer, RequestKind
-from indexer.repo_state import RepoRow, RepoState
+from indexer.books import Answer, RequestKind
+from indexer.repo_state import RepoRow, RepoState, SourceStatus
 from memory.identity import Identity
 from memory.space import PUBLIC
 from tests.ledgers import (
+    AT,
     DID,
+    PDS,
     RKEY,
     STRANGER,
     asked,
@@ -120,6 +123,38 @@ def test_account_that_is_only_shown_again_is_not_fetched():
     ledger = ledger_of(row)
     ledger.take([AccountChanged(place(7), DID, True, None)])
     assert (row.visible, row.state, ledger.requests) == (True, RepoState.ACTIVE, {})
+
+
+def test_account_of_which_a_relay_says_active_while_another_word_hides_it_is_asked_about():
+    row = tracked_row(visible=False, status="deactivated", host=PDS.url)
+    ledger = ledger_of(row, identity(0))
+    ledger.statuses[DID] = {PDS.url: SourceStatus(PDS.url, SourceKind.PDS, 0, False, "deactivated", AT)}
+    ledger.take([AccountChanged(place(7), DID, True, None)])
+    assert not row.visible
+    assert asked(ledger) == {"repo_status": "live_while_inactive"}
+
+
+def test_account_that_everybody_says_is_active_is_not_asked_about():
+    ledger = ledger_of(tracked_row(), identity(0))
+    ledger.take([AccountChanged(place(7), DID, True, None)])
+    assert ledger.requests == {}
+
+
+def test_account_that_is_shown_again_before_it_is_whole_is_fetched_without_further_wait():
+    row = tracked_row(visible=False, status="deactivated", state=RepoState.ERROR, reason="sync")
+    ledger = ledger_of(row)
+    ledger.take([AccountChanged(place(7), DID, True, None)])
+    [request] = ledger.requests.values()
+    assert (request.kind, request.reason, request.urgent) == (RequestKind.FETCH, "sync", True)
+    assert row.state is RepoState.ERROR
+
+
+def test_denied_repo_that_is_shown_again_stays_denied():
+    row = tracked_row(visible=False, state=RepoState.PENDING, reason="denied", data_cid=None)
+    ledger = ledger_of(row)
+    ledger.denied = {(DID, PUBLIC, None)}
+    ledger.take([AccountChanged(place(7), DID, True, None)])
+    assert (row.visible, row.state, row.reason, ledger.requests) == (True, RepoState.PENDING, "denied", {})
 
 
 def acted_upon(known: Identity) -> RepoRow:

@@ -6,8 +6,8 @@ from pathlib import Path
 from prometheus_client.metrics import MetricWrapperBase
 
 from indexer.arrivals import Source, SourceKind
+from indexer.books import Effect
 from indexer.daemon import count_outcome
-from indexer.ledger import Effect
 from indexer.metrics import IndexerMetrics
 from indexer.writer import Outcome
 

@@ -1,85 +1,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable
-from contextlib import asynccontextmanager
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from memory import outbound_hosts
-from memory.errors import Rejected
-from memory.outbound_errors import HostRefused, HostUnavailable
-from memory.outbound_hosts import MAX_PAUSE_S, MAX_RETRY_AFTER_S, MIN_PAUSE_S, HostLimits, Hosts, Shares, site_of
-from memory.tasks import TaskGroup
-
-A, B, C = "https://a.example", "https://b.example", "https://c.example"
-PLC = "https://plc.directory"
-FAST = HostLimits(requests_per_s=1e6, burst=1000, concurrent=2, waiting=1)
-
-
-class Time:
-    """A monotonic clock that goes on while somebody sleeps."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-    async def sleep(self, seconds: float) -> None:
-        self.now += seconds
-
-
-def hosts(time: Time | None = None, **changes: object) -> Hosts:
-    time = time or Time()
-    return Hosts(**{"strangers": FAST, "monotonic": time, "sleep": time.sleep} | changes)  # pyright: ignore[reportArgumentType]
-
-
-async def ask(hosts: Hosts, host: str, error: Exception | None = None) -> None:
-    async with hosts.turn(host):
-        if error is not None:
-            raise error
-
-
-class Asking:
-    """Requests that are under way until they are let go."""
-
-    def __init__(self, hosts: Hosts) -> None:
-        self.hosts = hosts
-        self.inside: list[str] = []
-        self.done = asyncio.Event()
-
-    async def __call__(self, host: str) -> None:
-        async with self.hosts.turn(host):
-            self.inside.append(host)
-            await self.done.wait()
-
-
-@asynccontextmanager
-async def under_way(asking: Asking, *hosts: str) -> AsyncGenerator[None]:
-    async with TaskGroup() as tasks:
-        for host in hosts:
-            tasks.create_task(asking(host))
-        await settled()
-        yield
-        asking.done.set()
-
-
-async def settled() -> None:
-    """Lets every task run until it waits."""
-    for _ in range(20):
-        await asyncio.sleep(0)
-
-
-def down(host: str, retry_after_s: float | None = None) -> HostUnavailable:
-    return HostUnavailable("down", host=host, retry_after_s=retry_after_s)
-
-
-async def fail(turn: Awaitable[None]) -> None:
-    with pytest.raises((HostUnavailable, Rejected)):
-        await turn
+from memory.outbound_errors import HostNotAsked, HostRefused, HostUnavailable
+from memory.outbound_hosts import (
+    MAX_PAUSE_S,
+    MAX_RETRY_AFTER_S,
+    MIN_PAUSE_S,
+    HostLimits,
+    Shares,
+    site_of,
+)
+from tests.host_turns import FAST, PLC, A, Asking, B, Time, ask, down, fail, hosts, settled, under_way
 
 
 async def test_host_is_asked_at_its_pace_after_a_burst():
@@ -253,6 +190,57 @@ async def test_failure_of_another_host_counts_against_that_one_only():
     for _ in range(10):
         await fail(ask(gate, A, down(B, 60.0)))
     await ask(gate, A)
+
+
+async def test_failures_of_requests_that_were_under_way_together_count_once_after_a_pause():
+    time = Time()
+    gate = hosts(time, strangers=HostLimits(requests_per_s=1e6, burst=1000, concurrent=10))
+    for _ in range(3):
+        await fail(ask(gate, A, down(A)))
+    time.now += MIN_PAUSE_S
+    failed = asyncio.Event()
+
+    async def fail_with_the_others() -> None:
+        async with gate.turn(A):
+            await failed.wait()
+            time.now += 1.0
+            raise down(A)
+
+    asked = [asyncio.create_task(fail_with_the_others()) for _ in range(10)]
+    await settled()
+    failed.set()
+    await asyncio.gather(*asked, return_exceptions=True)
+    assert gate.available_in_s(A) == pytest.approx(2 * MIN_PAUSE_S - 9.0)
+
+
+async def test_host_that_fails_on_end_is_left_alone_for_as_long_as_its_limits_say():
+    time = Time()
+    gate = hosts(time, strangers=HostLimits(longest_pause_s=86_400.0))
+    for _ in range(40):
+        await fail(ask(gate, A, down(A)))
+        time.now += gate.available_in_s(A)
+    await fail(ask(gate, A, down(A)))
+    assert gate.available_in_s(A) == pytest.approx(86_400.0)
+
+
+async def test_who_was_not_asked_can_be_told_from_who_did_not_answer():
+    asking = Asking(gate := hosts())
+    with pytest.raises(HostUnavailable) as answered:
+        await ask(gate, A, down(A, 7.0))
+    assert not isinstance(answered.value, HostNotAsked)
+    with pytest.raises(HostNotAsked):
+        await ask(gate, A)
+    async with under_way(asking, B, B, B):
+        with pytest.raises(HostNotAsked):
+            await ask(gate, B)
+
+
+async def test_request_that_was_not_made_says_nothing_of_its_host():
+    gate = hosts()
+    for _ in range(10):
+        await fail(ask(gate, A, HostNotAsked("not asked", host=A)))
+    await fail(ask(gate, A, HostNotAsked("not asked", host=A, retry_after_s=7.0)))
+    assert gate.available_in_s(A) == 0.0
 
 
 async def test_hosts_without_number_take_bounded_memory(monkeypatch: pytest.MonkeyPatch):

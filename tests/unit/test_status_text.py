@@ -8,12 +8,24 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from indexer.status_text import problems, render
-from indexer.store.status import CursorStatus, IndexStatus, MemoryCounts, ReposStatus, RequestStatus
+from indexer.store.status import (
+    CursorStatus,
+    FailedFetches,
+    FetchesStatus,
+    GapStatus,
+    IndexStatus,
+    MemoryCounts,
+    ReposStatus,
+    RequestStatus,
+    SweepStatus,
+)
 
 NOW = datetime(2026, 11, 30, 12, tzinfo=UTC)
 SOURCE = CursorStatus("https://relay.test", 7, NOW, NOW, None, None, followed=True)
 WHOLE = ReposStatus("active", None, True, None, 3, 9, 0)
-WELL = IndexStatus([SOURCE], [WHOLE], MemoryCounts(9, 1, 0), {}, [], [], 0, 0, 0)
+IDLE = FetchesStatus(0, 0, [], None)
+WELL = IndexStatus([SOURCE], [WHOLE], MemoryCounts(9, 1, 0), {}, [], [], 0, 0, 0, 0, IDLE, [], [])
+LONG_DUE = RequestStatus("fetch", "sync", 1, NOW - timedelta(hours=3), NOW - timedelta(hours=2))
 
 
 def test_index_without_trouble_is_well():
@@ -25,14 +37,25 @@ def test_index_without_trouble_is_well():
     ("change", "words"),
     [
         ({"cursors": [replace(SOURCE, stopped_reason="FutureCursor")]}, "cursor set https://relay.test 0"),
-        ({"cursors": [replace(SOURCE, gap_at=NOW)]}, "lost frames"),
+        (
+            {"gaps": [GapStatus("https://relay.test", NOW, 500, 2000)]},
+            "run` compares repos with their hosts, 500 of 2,000",
+        ),
         ({"cursors": [replace(SOURCE, frame_time=NOW - timedelta(hours=1))]}, "nothing newer than 2026-11-30 11:00"),
         ({"cursors": [replace(SOURCE, followed=False)]}, "no daemon is running"),
-        ({"repos": [replace(WHOLE, state="pending", repos=2)]}, "2 repos are not whole"),
+        (
+            {"repos": [replace(WHOLE, state="error", reason="block_hash", repos=2)]},
+            "2 repos cannot be fetched (block_hash 2)",
+        ),
+        ({"repos": [replace(WHOLE, state="error", reason="block_hash")]}, "python -m indexer resync --state error"),
         ({"repos": [replace(WHOLE, over_quota=5)]}, "5 records are over the quota"),
         ({"parked_commits": 4}, "4 commits wait for their author's key"),
         ({"quarantined_frames": 1}, "1 frames of the last week were broken"),
-        ({"requests": [RequestStatus("fetch", "sync", 1, NOW - timedelta(hours=2))]}, "questions to hosts wait"),
+        ({"requests": [LONG_DUE]}, "hosts are to be asked since 2026-11-30 10:00 UTC"),
+        (
+            {"requests": [LONG_DUE], "fetches": replace(IDLE, confirmed_at=NOW - timedelta(hours=2))},
+            "none has confirmed",
+        ),
     ],
 )
 def test_each_trouble_is_named(change: dict[str, object], words: str):
@@ -46,3 +69,32 @@ def test_each_trouble_is_named(change: dict[str, object], words: str):
 def test_hidden_repo_is_no_trouble():
     hidden = replace(WHOLE, state="desynchronized", visible=False, status="deactivated")
     assert problems(replace(WELL, repos=[hidden]), NOW) == []
+
+
+@pytest.mark.parametrize("state", ["pending", "resyncing", "desynchronized"])
+def test_backlog_under_way_is_no_trouble(state: str):
+    busy = FetchesStatus(1000, 8, [], NOW - timedelta(minutes=1))
+    repos = [WHOLE, replace(WHOLE, state=state, reason="discovered", repos=1008)]
+    status = replace(WELL, repos=repos, requests=[LONG_DUE], fetches=busy, parked_commits=3, parked_for_fetch=3)
+    assert problems(status, NOW) == []
+    shown = render(status, NOW)
+    for words in ("All is well", "8  under way", "1,000  wait for a first attempt", "3 of them while their repo"):
+        assert words in shown
+
+
+def test_request_that_waits_for_its_time_is_no_trouble():
+    later = replace(LONG_DUE, due_since=NOW + timedelta(hours=5))
+    assert problems(replace(WELL, requests=[later]), NOW) == []
+
+
+def test_failed_fetches_are_shown_with_their_next_attempt():
+    failed = replace(IDLE, failed=[FailedFetches("host_unavailable", 12, NOW + timedelta(hours=1))])
+    shown = render(replace(WELL, fetches=failed), NOW)
+    assert "12  failed (host_unavailable), next attempt 2026-11-30 13:00 UTC" in shown
+
+
+def test_sweep_under_way_is_shown_with_how_far_it_is():
+    sweep = SweepStatus("https://relay.test", 8412, NOW - timedelta(hours=2), NOW)
+    shown = render(replace(WELL, sweeps=[sweep]), NOW)
+    assert "https://relay.test  8,412 repos found since 2026-11-30 10:00 UTC, the last at 2026-11-30 12:00 UTC" in shown
+    assert shown.startswith("All is well")

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from indexer.verify.car import Link, decode_block, encode_block, read_car
-from indexer.verify.node import MAX_NODE_ENTRIES, Child, Node, node_cid
+from indexer.verify.node import Child, Node, node_cid
+from indexer.verify.node_bytes import MAX_NODE_ENTRIES
 from indexer.verify.reasons import Fault, Inconsistent
 from indexer.verify.tree import EMPTY_TREE, Tree
 from tests.builders import block_cid

@@ -2,7 +2,8 @@
 -- One reader a source: takes the lease where it is free, ours or run out; no row: another has it.
 insert into leases (source, holder, expires_at)
 values (:source, :holder, now() + :ttl::interval)
-on conflict (source) do update set holder = excluded.holder, expires_at = excluded.expires_at
+on conflict (source) do update set holder = excluded.holder, expires_at = excluded.expires_at,
+    tracks_as_of = case when leases.holder = excluded.holder then leases.tracks_as_of else '-infinity' end
 where leases.holder = excluded.holder or leases.expires_at < now()
 returning source;
 
@@ -16,7 +17,9 @@ select seq, stopped_reason from sources where source = :source;
 
 -- name: begin_source
 -- The cursor of a first start, before anything else of the stream is stored.
-insert into sources (source, seq, updated_at) values (:source, :seq, :now)
+-- What was tracked before may have missed what this source had to tell.
+insert into sources (source, seq, updated_at, gap_at)
+values (:source, :seq, :now::timestamptz, case when exists (select from repos) then :now::timestamptz end)
 on conflict (source) do nothing;
 
 -- name: stop_source
@@ -24,14 +27,20 @@ on conflict (source) do nothing;
 update sources set stopped_reason = :reason, updated_at = :now where source = :source;
 
 -- name: note_gap
--- Frames were lost; the first loss is the one that counts.
-update sources set gap_at = coalesce(gap_at, :now) where source = :source;
+-- Frames were lost; since the first loss is what is told, and all is compared anew.
+update sources set gap_at = coalesce(gap_at, :now), gap_compared_to = null where source = :source;
 
 -- name: set_cursor
 -- An operator's word: the stream goes on after this seq, and what its accounts' events said before is numbered anew.
 insert into sources (source, seq, updated_at) values (:source, :seq, :now)
 on conflict (source) do update set
-    seq = excluded.seq, updated_at = excluded.updated_at, stopped_reason = null, frame_time = null;
+    seq = excluded.seq, updated_at = excluded.updated_at, stopped_reason = null, frame_time = null,
+    -- forward, or into a numbering that began anew: what lies between is not read
+    gap_at = case
+        when sources.stopped_reason is not null or excluded.seq > sources.seq
+        then coalesce(sources.gap_at, excluded.updated_at) else sources.gap_at
+    end,
+    gap_compared_to = null;
 
 -- name: forget_account_seqs
 -- After a cursor was set: the next word of the source counts, whatever its seq.

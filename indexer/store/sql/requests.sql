@@ -1,18 +1,43 @@
 -- name: claim_requests
--- Due requests of a kind, of tracked repos or of strangers; whoever claims one has it to itself for a while.
+-- Due requests of a kind, of tracked repos or of strangers; whoever claims one has it to itself for a while. A site (the
+-- directory of did:plc, a domain with all names below it) is asked so many things at a time and no more.
 with due as (
-    select r.repo, r.space, r.kind
+    select r.repo, r.space, r.kind, r.not_before
     from requests r
     where r.kind = :kind and r.not_before <= :now
         and exists (select from repos t where (t.repo, t.space) = (r.repo, r.space)) = :tracked::boolean
+        and not exists ( -- of sites that are asked enough there may be very many
+            select from unnest(:full_sites::text[]) as f (site)
+            where case f.site
+                when 'did:plc' then r.repo like 'did:plc:%'
+                else right(lower(r.repo), length(f.site) + 1) in ('.' || f.site, ':' || f.site)
+            end
+        )
     order by r.not_before
+    limit :looked_at
+), sited as (
+    select *, case
+        when repo like 'did:plc:%' then 'did:plc' else substring(lower(repo) from '[^.:]*[.]?[^.:]*$')
+    end as site
+    from due
+), placed as (
+    select s.*, coalesce(b.claims, 0) + row_number() over (partition by s.site order by s.not_before) as place
+    from sited s
+    left join unnest(:busy_sites::text[], :busy_claims::integer[]) as b (site, claims) on b.site = s.site
+), chosen as (
+    select r.repo, r.space, r.kind, p.site
+    from requests r
+    join placed p using (repo, space, kind)
+    where p.place <= case p.site when 'did:plc' then :plc_share::integer else :site_share::integer end
+        and r.not_before <= :now -- nobody else has claimed it since
+    order by p.not_before
     limit :at_most
     for update of r skip locked
 )
 update requests r set not_before = :claimed_until, attempts = r.attempts + 1
-from due
-where (r.repo, r.space, r.kind) = (due.repo, due.space, due.kind)
-returning r.repo, r.space, r.kind, r.reason, r.attempts, r.requested_at, :tracked::boolean;
+from chosen c
+where (r.repo, r.space, r.kind) = (c.repo, c.space, c.kind)
+returning r.repo, r.space, r.kind, r.reason, r.attempts, r.requested_at, :tracked::boolean, c.site;
 
 -- name: postpone_request
 -- It could not be answered now.

@@ -25,13 +25,44 @@ select source, reason, effect, times, last_at from rejections order by source, r
 
 -- name: open_request_counts
 -- What waits to be asked of hosts and directories.
-select kind, reason, count(*) as requests, min(requested_at) as oldest from requests group by kind, reason
+select kind, reason, count(*) as requests, min(requested_at) as oldest, min(not_before) as due_since
+from requests
+group by kind, reason
 order by kind, reason;
+
+-- name: fetch_counts
+-- Fetches that wait for their first attempt, and those that are under way; when a host last confirmed what is held.
+select
+    (select count(*) from requests where kind = 'fetch' and space = '' and attempts = 0 and failure is null) as waiting,
+    (select count(*) from repos where state = 'resyncing' and space = '') as under_way,
+    (select max(audited_at) from repos where space = '') as confirmed_at;
+
+-- name: failed_fetches
+-- Fetches that failed and wait for their next attempt.
+select failure, count(*) as repos, min(not_before) as next_attempt
+from requests
+where kind = 'fetch' and space = '' and failure is not null
+group by failure
+order by count(*) desc, failure;
+
+-- name: gaps
+-- Sources that lost frames, and for how many of the repos that may be concerned their hosts were asked since.
+select source, gap_at,
+    (select count(*) from repos where space = '' and repo <= s.gap_compared_to) as asked,
+    (select count(*) from repos where space = '') as repos
+from sources s
+where gap_at is not null
+order by source;
+
+-- name: unfinished_sweeps
+-- Searches for repos that have not come to their end.
+select origin, repos_found, started_at, updated_at from discoveries where finished_at is null order by origin;
 
 -- name: backlog
 -- Frames that are kept aside.
 select
     (select count(*) from parked_commits) as parked_commits,
+    (select count(*) from parked_commits where reason = 'resyncing') as parked_for_fetch,
     (select coalesce(sum(octet_length(frame)), 0) from parked_commits)::bigint as parked_bytes,
     (select count(*) from quarantine) as quarantined_frames;
 

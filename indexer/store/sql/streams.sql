@@ -53,22 +53,29 @@ order by n.repo, n.rev, n.source -- strangers have no row to lock: two writers m
 on conflict (repo, rev, source) do nothing;
 
 -- name: parked_repos
--- Who has parked commits.
-select distinct repo from parked_commits limit :at_most;
+-- Who has commits that wait for a key.
+select distinct repo from parked_commits where reason <> :resyncing limit :at_most;
 
 -- name: parked_frames
--- The parked commits of a repo in order, up to so many bytes and at least one.
+-- The commits of a repo that wait for a fetch, or for a key, in order; up to so many bytes and at least one.
 select rev, source, seq, frame
 from (
     select rev, source, seq, frame,
         sum(octet_length(frame)) over (order by rev, seq, source rows unbounded preceding) - octet_length(frame) as before
     from parked_commits
-    where repo = :repo
+    where repo = :repo and (reason = :resyncing) = :for_fetch::boolean
 ) p
 where before < :bytes_max
 order by rev, seq, source;
 
 -- name: unpark_commits
--- Parked commits that are judged in the same transaction.
-delete from parked_commits
-where (repo, rev, source) in (select * from unnest(:repos::text[], :revs::text[], :sources::text[]));
+-- Parked commits that are judged in the same transaction; locked in order, for strangers have no row to lock.
+with judged as (
+    select repo, rev, source
+    from parked_commits
+    where (repo, rev, source) in (select * from unnest(:repos::text[], :revs::text[], :sources::text[]))
+    order by repo, rev, source
+    for update
+)
+delete from parked_commits p using judged j
+where (p.repo, p.rev, p.source) = (j.repo, j.rev, j.source);

@@ -1,0 +1,83 @@
+"""Keeps another command of ours running beside this process, for as long as this one lives, and no longer.
+
+What fetches and verifies whole repos has a process of its own, so that neither its memory nor its work is in the way of
+what comes live. It holds a pipe of which this process has the other end: when this one is killed, it ends too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from time import monotonic
+from typing import Final
+
+from indexer.stopping import Stopped
+from memory.telemetry import get_logger
+
+WITH_PARENT: Final = "--with-parent"  # the option by which a command ends with its standard input
+
+_BACK_OFF_FIRST_S: Final = 1.0
+_BACK_OFF_MAX_S: Final = 60.0
+_LIVED_LONG_S: Final = 60.0  # after which the next end starts with the first back-off again
+_GRACE_S: Final = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Companion:
+    """A command of `python -m indexer`."""
+
+    arguments: Sequence[str]
+    environment: Mapping[str, str] | None = None  # null: this process' own
+    back_off_first_s: float = _BACK_OFF_FIRST_S
+
+    async def keep(self) -> None:
+        """Runs it until cancelled, again and again if it ends."""
+        ends = 0
+        while True:
+            began = monotonic()
+            process = await self._start()
+            try:
+                code = await process.wait()
+            finally:
+                await _end(process)
+            ends = 1 if monotonic() - began > _LIVED_LONG_S else ends + 1
+            wait_s = min(self.back_off_first_s * 2 ** min(ends - 1, 20), _BACK_OFF_MAX_S)
+            get_logger().error("companion_ended", command=self.arguments[0], code=code, seconds=wait_s)
+            await asyncio.sleep(wait_s)
+
+    async def _start(self) -> Process:
+        environment = os.environ if self.environment is None else self.environment
+        return await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "indexer", *self.arguments, WITH_PARENT, stdin=PIPE, env=environment
+        )
+
+
+async def _end(process: Process) -> None:
+    """Lets it end in peace, for a while."""
+    if process.returncode is not None:
+        return
+    assert process.stdin is not None
+    process.stdin.close()
+    try:
+        async with asyncio.timeout(_GRACE_S):
+            await process.wait()
+    except TimeoutError:
+        process.kill()
+        await process.wait()
+
+
+async def stop_with_parent() -> None:
+    """Raises Stopped when whoever started this process with a pipe has closed it, or was killed."""
+    loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader()
+    transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    try:
+        while await reader.read(1024):
+            pass
+    finally:
+        transport.close()
+    raise Stopped

@@ -1,0 +1,103 @@
+"""The worker that asks hosts, wired: names, ways out, identities, hosts, writer. Commands and daemons share it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from indexer.companion import stop_with_parent
+from indexer.patience import patiently
+from indexer.quota import QuotaLimits
+from indexer.resync.hosts import HostBudget, RepoHosts, open_repo_hosts
+from indexer.resync.rounds import Rounds
+from indexer.resync.worker import HostWorker
+from indexer.stopping import Stopped, stop_at_signal
+from indexer.writer import Writer
+from memory.database import Database
+from memory.handles import AskedHandles, Handles, NetworkHandles
+from memory.outbound import Outbound
+from memory.outbound_addresses import Network
+from memory.outbound_dns import DnsNames
+from memory.outbound_hosts import Hosts
+from memory.resolver import PLC_LIMITS, IdentityResolver
+from memory.tasks import TaskGroup
+from memory.telemetry import get_logger
+
+Connect = Callable[[], AbstractAsyncContextManager[Database]]
+"""A way to the database; raises Unavailable while it is not there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """What a worker is run with."""
+
+    plc_url: str
+    handle_resolvers: Sequence[str]  # instead of DNS, in development
+    private_networks: Sequence[Network]  # that may be asked, in development
+    limits: QuotaLimits
+    clock: Callable[[], datetime]
+    budget: HostBudget = field(default_factory=HostBudget)
+    folder: Path | None = None  # for repos that are too large for memory; null: the system's temporary folder
+    fetches_at_once: int = 8
+    audit_every: timedelta | None = None  # after which a repo is compared with its host again; null: never
+    named_hosts: Sequence[str] = ()  # the operator's own, whose slots nobody else can fill
+
+
+@dataclass(frozen=True, slots=True)
+class OpenRepair:
+    """A worker that can be run, and what it asks with."""
+
+    worker: HostWorker
+    hosts: RepoHosts
+    handles: Handles
+    resolver: IdentityResolver
+
+
+async def run(repair: Repair, connect: Connect, *, with_parent: bool) -> None:
+    """Asks hosts until a signal, or until the parent ends; what is under way then is begun anew by whoever comes next.
+
+    A database that is not there yet is waited for.
+    """
+    try:
+        async with TaskGroup() as tasks:
+            tasks.create_task(stop_at_signal())
+            if with_parent:
+                tasks.create_task(stop_with_parent())
+            async with AsyncExitStack() as stack:
+                database = await patiently(lambda: stack.enter_async_context(connect()), "connection", lambda: None)
+                opened = await stack.enter_async_context(open_worker(database, repair))
+                tasks.create_task(Rounds(database, clock=repair.clock, audit_every=repair.audit_every).run())
+                await opened.worker.run()
+    except Stopped:
+        get_logger().info("repair_stopped")
+
+
+@asynccontextmanager
+async def open_worker(database: Database, repair: Repair) -> AsyncGenerator[OpenRepair]:
+    """A worker that does not run yet, for as long as the block is open."""
+    names = DnsNames()
+    ways = Hosts(named={repair.plc_url: PLC_LIMITS})
+    async with (
+        Outbound(names, ways, allowed=repair.private_networks) as outbound,
+        open_repo_hosts(names, repair.budget, named=repair.named_hosts, allowed=repair.private_networks) as hosts,
+        TaskGroup() as tasks,
+    ):
+        handles: Handles = NetworkHandles(names, outbound)
+        if repair.handle_resolvers:
+            handles = AskedHandles(outbound, repair.handle_resolvers)
+        resolver = IdentityResolver(outbound, handles, database, tasks, plc_url=repair.plc_url, clock=repair.clock)
+        worker = HostWorker(
+            database,
+            Writer(database, repair.limits),
+            resolver,
+            hosts,
+            clock=repair.clock,
+            randomness=random.Random(),  # noqa: S311  spreads attempts, hides nothing
+            folder=repair.folder,
+            fetches_at_once=repair.fetches_at_once,
+        )
+        yield OpenRepair(worker, hosts, handles, resolver)

@@ -1,0 +1,347 @@
+"""Makes what is held of a repo what was fetched of it: creates, updates and deletes, while live commits wait.
+
+A fetch begins by marking its repo: from then on what comes live is parked, and nothing but this fetch changes what is
+held. So the difference can be taken in slices, each in a transaction of its own that holds the repo's row for some
+milliseconds. The last brings, under one lock, the rest of the difference, the new head, and the parked commits. Killed
+in between, a repo is as `resyncing` as before, and the next fetch takes the difference to what is held then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final, Protocol
+from uuid import UUID, uuid4
+
+from indexer.arrivals import (
+    Arrival,
+    Batch,
+    CommitParked,
+    CommitRefused,
+    CommitUnparked,
+    ContentsFetched,
+    FetchApplied,
+    FetchBegun,
+    FetchedHead,
+    FetchFailed,
+    IdentityResolved,
+    Place,
+    RequestAnswered,
+    Source,
+    SourceKind,
+)
+from indexer.books import RequestKind
+from indexer.consumer import Consumer
+from indexer.frames import open_frame
+from indexer.interpret import InvalidMemory, MemoryOp, StoredMemory, interpret_block
+from indexer.patience import despite_conflicts
+from indexer.repo_state import RepoRow, RepoState
+from indexer.store import denials, fetches, streams
+from indexer.store import repos as repo_rows
+from indexer.verify.reasons import Fault
+from indexer.writer import Writer, is_about_data
+from memory.database import Database
+from memory.errors import Rejected
+from memory.identifiers import cid_text
+from memory.identity import Identity
+from memory.queries import Connection, StatementFailed, StatementTimedOut
+from memory.space import PUBLIC
+
+SLICE_OPS: Final = 500
+SLICE_BYTES: Final = 4 * 1024 * 1024
+DRAINED_BYTES: Final = 8 * 1024 * 1024
+# What interprets a record takes a while, and sockets wait for it.
+YIELD_EVERY_S: Final = 0.005
+
+# Why a repo is not whole any more of which a fetch had begun to change what is held.
+INTERRUPTED: Final = "fetch_interrupted"
+
+# What is asked of hosts belongs to no stream.
+HOSTS: Final = Source("hosts:", SourceKind.PDS)
+
+
+def at_hosts(now: datetime) -> Place:
+    """Where an answer of a host is met."""
+    return Place(HOSTS, 0, now)
+
+
+class FetchOvertaken(Rejected):
+    """The repo was emptied, or taken up by another fetch, while this one was under way."""
+
+    reason = "fetch_overtaken"
+
+
+class Contents(Protocol):
+    """The records of our collection in a repo, in order of rkey (by bytes)."""
+
+    def leaves(self) -> Iterator[tuple[str, bytes]]:
+        """Rkey and binary CID of each."""
+        ...
+
+    def block(self, cid: bytes) -> bytes:
+        """The block of one."""
+        ...
+
+
+@dataclass(slots=True)
+class Fetch:
+    """A fetch that is under way."""
+
+    repo: str
+    token: UUID
+    before: RepoState  # what its repo is again, if nothing comes of it
+    before_reason: str | None
+    rev: str | None  # that is held
+    asked_at: datetime  # what was asked until then is answered by it
+
+    def begin_to_apply(self) -> None:
+        """From now on what is held may be of no one commit."""
+        if self.before is not RepoState.DESYNCHRONIZED:
+            self.before, self.before_reason = RepoState.DESYNCHRONIZED, INTERRUPTED
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """What a fetch changed."""
+
+    put: int = 0
+    deleted: int = 0
+
+
+class Applier:
+    """Begins, applies and ends fetches. Raises Unavailable as the database does; nothing is half done then.
+
+    Where the database takes one of its transactions back for the sake of another's, it is done again.
+    """
+
+    def __init__(
+        self, database: Database, writer: Writer, clock: Callable[[], datetime], *, slice_ops: int = SLICE_OPS
+    ) -> None:
+        self._database = database
+        self._writer = writer
+        self._clock = clock
+        self._slice_ops = slice_ops
+
+    async def begin(self, repo: str, identity: Identity, asked_at: datetime) -> Fetch | None:
+        """Marks a repo; null: it is not tracked, denied, or gone with its identity."""
+        return await despite_conflicts(lambda: self._begin(repo, identity, asked_at), "fetch_begin")
+
+    async def apply(
+        self,
+        fetch: Fetch,
+        identity: Identity,
+        head: FetchedHead,
+        contents: Contents,
+        next_not_before: Callable[[], datetime],
+    ) -> Difference:
+        """Makes the repo what was fetched, and whole; at its end it is asked when the next may be.
+
+        Raises FetchOvertaken.
+        """
+        async with self._database.connection() as conn:
+            held = await fetches.held_cids(conn, fetch.repo)
+        gone = set(held)
+        for count, (rkey, _) in enumerate(contents.leaves()):
+            gone.discard(rkey)
+            if count % 1000 == 0:
+                await asyncio.sleep(0)
+        put = 0
+        waiting: list[MemoryOp] = []
+        waiting_bytes = 0
+        first = True
+        time = asyncio.get_running_loop().time
+        yielded = time()
+        for op in self._ops(fetch.repo, held, gone, contents):
+            if len(waiting) == self._slice_ops or waiting_bytes >= SLICE_BYTES:
+                await self._take_slice(fetch, head.rev, waiting, first=first)
+                waiting, waiting_bytes, first = [], 0, False
+            waiting.append(op)
+            waiting_bytes += _bytes_of(op)
+            put += op.entry is not None
+            if time() - yielded > YIELD_EVERY_S:
+                await asyncio.sleep(0)
+                yielded = time()
+        await despite_conflicts(
+            lambda: self._finish(fetch, identity, head, waiting, next_not_before, first=first), "fetch_end"
+        )
+        return Difference(put, len(gone))
+
+    async def answer(self, repo: str, asked_at: datetime, *further: Arrival) -> None:
+        """There is nothing to fetch; `further` says why."""
+        now = self._clock()
+        answered = RequestAnswered(at_hosts(now), repo, RequestKind.FETCH, asked_at)
+        await self._writer.apply(Batch([*further, answered]), now)
+
+    async def note(self, identity: Identity) -> None:
+        """Who the author is, also where nothing more can be done now: what is asked next depends on the host."""
+        now = self._clock()
+        await self._writer.apply(Batch([IdentityResolved(at_hosts(now), identity)]), now)
+
+    async def refuse(self, repo: str, identity: Identity | None, reason: str) -> None:
+        """A fetch that fails before it begins: its host cannot even be asked."""
+        await despite_conflicts(lambda: self._refuse(repo, identity, reason), "fetch_refusal")
+
+    async def give_up(self, fetch: Fetch, identity: Identity, reason: str | None, *further: Arrival) -> None:
+        """Leaves the repo as it was, says why, and lets the parked commits go on; `further` goes with it."""
+        await despite_conflicts(lambda: self._give_up(fetch, identity, reason, further), "fetch_end")
+
+    async def _begin(self, repo: str, identity: Identity, asked_at: datetime) -> Fetch | None:
+        token, now = uuid4(), self._clock()
+        async with self._database.transaction() as conn:
+            row = await self._lock(conn, repo)
+            if row is None:
+                return None
+            begun = [IdentityResolved(at_hosts(now), identity), FetchBegun(at_hosts(now), repo, token)]
+            await self._writer.take(conn, begun, now)
+            fetch = Fetch(repo, token, *_before(row), row.rev, asked_at)
+            return fetch if await self._has(conn, fetch) else None
+
+    async def _refuse(self, repo: str, identity: Identity | None, reason: str) -> None:
+        token, now = uuid4(), self._clock()
+        async with self._database.transaction() as conn:
+            row = await self._lock(conn, repo)
+            if row is None:
+                return
+            failed = FetchFailed(at_hosts(now), repo, token, *_before(row), reason)
+            arrivals: list[Arrival] = [FetchBegun(at_hosts(now), repo, token), failed]
+            if identity is not None:
+                arrivals.insert(0, IdentityResolved(at_hosts(now), identity))
+            await self._writer.take(conn, arrivals, now)
+
+    async def _finish(
+        self,
+        fetch: Fetch,
+        identity: Identity,
+        head: FetchedHead,
+        ops: Sequence[MemoryOp],
+        next_not_before: Callable[[], datetime],
+        *,
+        first: bool,
+    ) -> None:
+        now = self._clock()
+        async with self._database.transaction() as conn:
+            await self._require(conn, fetch)
+            await self._take_ops(conn, fetch, head.rev, ops, first=first, now=now)
+            applied = FetchApplied(at_hosts(now), fetch.repo, fetch.token, head, fetch.asked_at, next_not_before())
+            await self._writer.take(conn, [applied], now)
+            await self._drain(conn, fetch.repo, identity, now)
+
+    async def _give_up(self, fetch: Fetch, identity: Identity, reason: str | None, further: Sequence[Arrival]) -> None:
+        now = self._clock()
+        async with self._database.transaction() as conn:
+            if await self._has(conn, fetch):
+                failed = FetchFailed(at_hosts(now), fetch.repo, fetch.token, fetch.before, fetch.before_reason, reason)
+                await self._writer.take(conn, [failed], now)
+                await self._drain(conn, fetch.repo, identity, now)
+            if further:
+                await self._writer.take(conn, further, now)
+
+    def _ops(self, repo: str, held: dict[str, str], gone: set[str], contents: Contents) -> Iterator[MemoryOp]:
+        """What there is to do: deletes first, for the quota is of what is left, then in order of rkey."""
+        for rkey in sorted(gone):
+            yield MemoryOp(rkey, None)
+        for rkey, cid in contents.leaves():
+            text = cid_text(cid)
+            if held.get(rkey) != text:
+                entry = interpret_block(repo, PUBLIC, rkey, text, contents.block(cid))
+                yield MemoryOp(rkey, entry, created=rkey not in held)
+
+    async def _take_slice(self, fetch: Fetch, rev: str, ops: Sequence[MemoryOp], *, first: bool) -> None:
+        async def take() -> None:
+            now = self._clock()
+            async with self._database.transaction() as conn:
+                await self._require(conn, fetch)
+                await self._take_ops(conn, fetch, rev, ops, first=first, now=now)
+
+        fetch.begin_to_apply()
+        await despite_conflicts(take, "fetch_slice")
+
+    async def _lock(self, conn: Connection, repo: str) -> RepoRow | None:
+        """The row of a repo that may be fetched."""
+        row = (await repo_rows.lock_repos(conn, [(repo, PUBLIC)])).get((repo, PUBLIC))
+        return None if row is None or await denials.denied(conn, [row.key], []) else row
+
+    async def _has(self, conn: Connection, fetch: Fetch) -> bool:
+        """Locks the repo's row, and says whether it is still this fetch's."""
+        row = (await repo_rows.lock_repos(conn, [(fetch.repo, PUBLIC)])).get((fetch.repo, PUBLIC))
+        return row is not None and row.fetch_token == fetch.token
+
+    async def _require(self, conn: Connection, fetch: Fetch) -> None:
+        if not await self._has(conn, fetch):
+            raise FetchOvertaken
+
+    async def _take_ops(
+        self, conn: Connection, fetch: Fetch, rev: str, ops: Sequence[MemoryOp], *, first: bool, now: datetime
+    ) -> None:
+        """Applies ops; one that the database cannot hold becomes an invalid record, and takes no other along."""
+        try:
+            async with conn.transaction():
+                slice_ = ContentsFetched(at_hosts(now), fetch.repo, fetch.token, rev, tuple(ops), first)
+                await self._writer.take(conn, [slice_], now)
+            return
+        except (StatementFailed, StatementTimedOut) as failure:
+            if not is_about_data(failure) or not _can_be_less(ops):
+                raise
+        if len(ops) == 1:
+            await self._take_ops(conn, fetch, rev, [_unstorable(ops[0])], first=first, now=now)
+            return
+        middle = len(ops) // 2
+        await self._take_ops(conn, fetch, rev, ops[:middle], first=first, now=now)
+        await self._take_ops(conn, fetch, rev, ops[middle:], first=False, now=now)
+
+    async def _drain(self, conn: Connection, repo: str, identity: Identity, now: datetime) -> None:
+        """Judges what came live meanwhile, in its order, against what is held now."""
+        consumer = Consumer(
+            identities=_Known(identity), clock=lambda _: now, tracked={repo}, admits=lambda _: True, cursors={}
+        )
+        while parked := await streams.parked_frames(conn, repo, DRAINED_BYTES, for_fetch=True):
+            arrivals: list[Arrival] = []
+            for rev, source_url, seq, frame in parked:
+                source = Source(source_url, SourceKind.RELAY)
+                place = Place(source, seq, now)
+                judged, _ = consumer.judge(source, frame, open_frame(frame))
+                await asyncio.sleep(0)
+                arrivals.append(CommitUnparked(place, repo, rev))
+                arrivals += [
+                    CommitRefused(place, repo, each.reason) if isinstance(each, CommitParked) else each
+                    for each in judged
+                ]
+            await self._writer.take(conn, arrivals, now)
+
+
+class _Known:
+    """One identity, whatever the time."""
+
+    def __init__(self, identity: Identity) -> None:
+        self._identity = identity
+
+    def at(self, did: str, time: datetime) -> Identity | None:  # noqa: ARG002
+        """It, for its own DID."""
+        return self._identity if did == self._identity.did else None
+
+    def announced(self, did: str, time: datetime) -> Identity | None:  # noqa: ARG002
+        """Is not told here."""
+        return None
+
+
+def _before(row: RepoRow) -> tuple[RepoState, str | None]:
+    """What a repo goes back to, and why; a fetch that was killed may have left it in the middle."""
+    if row.state is RepoState.RESYNCING:
+        return RepoState.DESYNCHRONIZED, row.reason or INTERRUPTED
+    return row.state, row.reason
+
+
+def _can_be_less(ops: Sequence[MemoryOp]) -> bool:
+    """Whether ops can be halved, or one of them left out."""
+    return len(ops) > 1 or (len(ops) == 1 and isinstance(ops[0].entry, StoredMemory))
+
+
+def _unstorable(op: MemoryOp) -> MemoryOp:
+    cid = op.entry.cid if op.entry is not None else ""
+    return MemoryOp(op.rkey, InvalidMemory(cid, Fault.UNSTORABLE, b""), op.created)
+
+
+def _bytes_of(op: MemoryOp) -> int:
+    return len(op.entry.record) if isinstance(op.entry, StoredMemory) else 0

@@ -1,0 +1,66 @@
+"""Works off claims: so many at a time, asked for again as soon as there is room, or after a while."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any, Final
+
+from indexer.patience import patiently
+from indexer.store.fetches import HostClaim
+from memory.tasks import TaskGroup
+
+POLL_S: Final = 0.5
+
+Claim = Callable[[int], Awaitable[Sequence[HostClaim]]]
+"""Takes up to so many claims."""
+
+
+class ClaimQueue:
+    """One kind of work."""
+
+    def __init__(
+        self,
+        claim: Claim,
+        answer: Callable[[HostClaim], Coroutine[Any, Any, None]],
+        *,
+        at_once: int,
+        poll_s: float = POLL_S,
+    ) -> None:
+        self._claim = claim
+        self._answer = answer
+        self._at_once = at_once
+        self._poll_s = poll_s
+        self._under_way: set[asyncio.Task[None]] = set()
+        self._changed = asyncio.Event()
+
+    @property
+    def under_way(self) -> int:
+        """How many are worked on."""
+        return len(self._under_way)
+
+    async def run(self) -> None:
+        """Works until cancelled."""
+        async with TaskGroup() as tasks:
+            while True:
+                free = self._at_once - len(self._under_way)
+                for claim in await patiently(lambda free=free: self._claim(free), "claim", lambda: None):
+                    task = tasks.create_task(self._answer(claim))
+                    self._under_way.add(task)
+                    task.add_done_callback(self._ended)
+                self._changed.clear()
+                if len(self._under_way) < self._at_once:
+                    await self._changed_or_polled()
+                else:
+                    await self._changed.wait()
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._under_way.discard(task)
+        self._changed.set()
+
+    async def _changed_or_polled(self) -> None:
+        try:
+            async with asyncio.timeout(self._poll_s):
+                await self._changed.wait()
+        except TimeoutError:
+            pass

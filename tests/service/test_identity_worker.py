@@ -1,0 +1,132 @@
+"""Look-ups share the worker: who fills it with DIDs of a site that never answers delays nobody else."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from time import monotonic
+
+import pytest
+
+from indexer.identity_worker import SITE_AT_ONCE, IdentityWorker
+from indexer.intake import Intake, WaitingRelease
+from indexer.metrics import IndexerMetrics
+from memory.database import Database
+from memory.outbound_hosts import Hosts
+from memory.resolver import PLC_LIMITS, IdentityResolver
+from memory.tasks import TaskGroup
+from tests.daemons import Clock
+from tests.fakes.directory import Mood, document
+from tests.fakes.identities import KEY, PDS, Owners, did_of
+from tests.fakes.internet import PUBLIC, Internet, internet_at
+
+PLC = "plc.example"
+FLOOD = 3000
+HONEST = "did:web:honest.test"
+NEWCOMER, KNOWN = did_of("newcomer"), did_of("known")
+ASK = """
+insert into requests (repo, kind, reason, requested_at, not_before)
+select did, 'identity', 'key_unknown', $2, $2 from unnest($1::text[]) as did
+"""
+
+
+class Working:
+    """A worker that works, and what it is asked."""
+
+    def __init__(self, database: Database, internet: Internet, intake: Intake, clock: Clock) -> None:
+        self.database = database
+        self.internet = internet
+        self.intake = intake
+        self.clock = clock
+
+    async def ask(self, dids: Iterable[str], *, tracked: bool = False) -> None:
+        """Due from now on, behind what was asked before."""
+        async with self.database.transaction() as conn:
+            await conn.execute(ASK, list(dids), self.clock.now)
+            if tracked:
+                await conn.execute(
+                    "insert into repos (repo, state, tracked_at, changed_at)"
+                    " select repo, 'active', requested_at, requested_at from requests where repo = any($1)",
+                    list(dids),
+                )
+
+    async def answered(self, *dids: str) -> None:
+        """Returns once these are answered."""
+        waiting = set(dids)
+        async with asyncio.timeout(20):
+            while waiting:
+                load = await self.intake.take(100, 10**6)
+                waiting -= {each.repo for each in load.waiting if isinstance(each, WaitingRelease) and each.settled}
+
+    def asked_of_site(self, site: str) -> int:
+        return sum(asked.host.endswith(site) for asked in self.internet.fake.asked)
+
+
+@pytest.fixture
+async def internet(tmp_path: Path) -> AsyncGenerator[Internet]:
+    async with internet_at(tmp_path, PLC, "honest.test", "*.evil.example") as standing:
+        for did in (NEWCOMER, KNOWN, HONEST):
+            standing.fake.documents[did] = document(did, handle="nobody.example", pds=PDS, key=KEY)
+        standing.fake.moods |= {PLC: Mood.HONEST, "honest.test": Mood.HONEST}
+        standing.fake.mood = Mood.HELD
+        for number in range(FLOOD):
+            standing.names.add(f"h{number}.evil.example", [PUBLIC])
+        yield standing
+
+
+@asynccontextmanager
+async def working(database: Database, internet: Internet) -> AsyncGenerator[Working]:
+    clock = Clock()
+    intake = Intake(monotonic, clock)
+    plc_url = f"https://{PLC}"
+    async with internet.outbound(hosts=Hosts(named={plc_url: PLC_LIMITS})) as outbound, TaskGroup() as tasks:
+        resolver = IdentityResolver(outbound, Owners(), database, tasks, plc_url=plc_url, clock=clock)
+        worker = tasks.create_task(IdentityWorker(database, resolver, intake, IndexerMetrics(), clock).run())
+        yield Working(database, internet, intake, clock)
+        worker.cancel()
+        internet.fake.release.set()
+
+
+def flood() -> list[str]:
+    return [f"did:web:h{number}.evil.example" for number in range(FLOOD)]
+
+
+async def test_flood_of_dids_of_one_silent_site_delays_no_stranger(database: Database, internet: Internet):
+    async with working(database, internet) as work:
+        await work.ask(flood())
+        await internet.fake.until_asked(SITE_AT_ONCE)
+        await work.ask([NEWCOMER, HONEST])
+        await work.answered(NEWCOMER, HONEST)
+        assert work.asked_of_site(".evil.example") == SITE_AT_ONCE
+
+
+async def test_flood_of_dids_of_one_silent_site_delays_no_repo_that_is_tracked(database: Database, internet: Internet):
+    """Not even if they are all tracked: anybody can write under a domain of their own."""
+    async with working(database, internet) as work:
+        await work.ask(flood(), tracked=True)
+        await internet.fake.until_asked(SITE_AT_ONCE)
+        await work.ask([KNOWN], tracked=True)
+        await work.ask([NEWCOMER])
+        await work.answered(KNOWN, NEWCOMER)
+        assert work.asked_of_site(".evil.example") == SITE_AT_ONCE
+
+
+async def test_silent_directory_delays_no_did_that_it_does_not_know(database: Database, internet: Internet):
+    internet.fake.moods[PLC] = Mood.HELD
+    async with working(database, internet) as work:
+        await work.ask(did_of(f"forged {number}") for number in range(FLOOD))
+        await internet.fake.until_asked(PLC_LIMITS.concurrent)
+        await work.ask([HONEST])
+        await work.answered(HONEST)
+
+
+async def test_site_is_asked_on_as_it_answers(database: Database, internet: Internet):
+    async with working(database, internet) as work:
+        await work.ask(flood()[: 3 * SITE_AT_ONCE])
+        await internet.fake.until_asked(SITE_AT_ONCE)
+        internet.fake.mood = Mood.HONEST  # it knows none of them
+        internet.fake.release.set()
+        await work.answered(*flood()[: 3 * SITE_AT_ONCE])
+        assert work.asked_of_site(".evil.example") == 3 * SITE_AT_ONCE
