@@ -13,11 +13,14 @@ from typing import Any, Final, TypeAlias, cast
 
 import libipld
 
+from memory.claims import claims_fit
 from memory.errors import Rejected
 from memory.identifiers import COLLECTION, is_binary_cid, is_did, is_handle
 
 # The protocol ends a message at 5 MB; read as MiB, so that no reading of MB loses a frame.
 MAX_FRAME_BYTES: Final = 5 * 1024 * 1024
+# A smaller frame costs little to decode, whatever its lists claim.
+CLAIMS_LOOKED_AT_BYTES: Final = 16 * 1024
 MAX_SEQ: Final = 2**53 - 1
 
 _MAX_TEXT_CHARS: Final = 2048
@@ -156,7 +159,7 @@ def event_of_others(data: bytes, concerned: Callable[[str], bool]) -> tuple[int,
 
     Says what `open_frame`, `seq` and `concerns` say of it, for half the time: nearly every frame of a network is one.
     """
-    if len(data) > MAX_FRAME_BYTES:
+    if len(data) > CLAIMS_LOOKED_AT_BYTES and not _is_safe(data):
         return None
     try:
         items: list[_Map] = libipld.decode_dag_cbor_multi(data)  # maps, if it is a frame
@@ -230,8 +233,12 @@ def read_event(frame: OpenFrame) -> Event:
             raise BrokenFrame
 
 
+def _is_safe(data: bytes) -> bool:
+    return len(data) <= MAX_FRAME_BYTES and claims_fit(data, 2)
+
+
 def _split(data: bytes) -> tuple[_Map, _Map]:
-    if len(data) > MAX_FRAME_BYTES:
+    if len(data) > CLAIMS_LOOKED_AT_BYTES and not _is_safe(data):
         raise BrokenFrame(frame_bytes=len(data))
     try:
         items = libipld.decode_dag_cbor_multi(data)

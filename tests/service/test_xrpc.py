@@ -304,7 +304,7 @@ class Failing:
     def acquire(self) -> Awaitable[Connection]:
         raise self.failure
 
-    async def release(self, connection: Connection, *, timeout: float) -> None: ...
+    async def release(self, connection: Connection, *, timeout: float) -> None: ...  # noqa: ASYNC109
 
     async def close(self) -> None: ...
 
