@@ -10,7 +10,7 @@ import asyncio
 import os
 import sys
 from asyncio.subprocess import PIPE, Process
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from time import monotonic
 from typing import Final
@@ -34,8 +34,8 @@ class Companion:
     environment: Mapping[str, str] | None = None  # null: this process' own
     back_off_first_s: float = _BACK_OFF_FIRST_S
 
-    async def keep(self) -> None:
-        """Runs it until cancelled, again and again if it ends."""
+    async def keep(self, ended: Callable[[], None]) -> None:
+        """Runs it until cancelled; each time that it ends by itself it is told, and started again."""
         ends = 0
         while True:
             began = monotonic()
@@ -44,6 +44,7 @@ class Companion:
                 code = await process.wait()
             finally:
                 await _end(process)
+            ended()
             ends = 1 if monotonic() - began > _LIVED_LONG_S else ends + 1
             wait_s = min(self.back_off_first_s * 2 ** min(ends - 1, 20), _BACK_OFF_MAX_S)
             get_logger().error("companion_ended", command=self.arguments[0], code=code, seconds=wait_s)

@@ -213,4 +213,4 @@ async def _start(
     for source in daemon.sources:
         tasks.create_task(Follower(source, following).run())
     if daemon.repair is not None:
-        tasks.create_task(daemon.repair.keep())
+        tasks.create_task(daemon.repair.keep(metrics.repair_ends.inc))

@@ -46,7 +46,15 @@ class IndexerMetrics:
         )
         self.write_retries = Counter("indexer_write_retries", "Batches tried again.", registry=registry)
         self.tracked_repos = Gauge("indexer_tracked_repos", "Repos that are followed.", registry=registry)
-        self.parked_commits = Gauge("indexer_parked_commits", "Commits that wait for a key.", registry=registry)
+        self.unwhole_repos = Gauge(
+            "indexer_unwhole_repos", "Repos that are not known to be whole.", ["state"], registry=registry
+        )
+        self.repair_ends = Counter(
+            "indexer_repair_ends", "Times that the process that asks hosts ended by itself.", registry=registry
+        )
+        self.parked_commits = Gauge(
+            "indexer_parked_commits", "Commits that wait for a key, or for the end of a fetch.", registry=registry
+        )
         self.quarantined_frames = Gauge("indexer_quarantined_frames", "Bytes that are no frame.", registry=registry)
         self.open_requests = Gauge("indexer_open_requests", "What waits to be asked.", ["kind"], registry=registry)
         self.look_ups = Counter("indexer_identity_look_ups", "Identities asked for.", ["outcome"], registry=registry)

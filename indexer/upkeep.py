@@ -12,6 +12,7 @@ from indexer.books import RequestKind
 from indexer.consumer import Consumer
 from indexer.intake import Intake, WaitingRelease
 from indexer.metrics import IndexerMetrics
+from indexer.repo_state import RepoState
 from indexer.store import fetches, streams, upkeep
 from indexer.store.upkeep import Expiry
 from memory.database import Database
@@ -130,6 +131,9 @@ class Upkeep:
         self._count_every = max(COUNT_EVERY, COUNTING_SHARE * (self._clock() - now))
         self._metrics.parked_commits.set(gauges.parked_commits)
         self._metrics.quarantined_frames.set(gauges.quarantined_frames)
+        for state in RepoState:
+            if state is not RepoState.ACTIVE:
+                self._metrics.unwhole_repos.labels(state).set(gauges.unwhole_repos.get(state, 0))
         for kind in RequestKind:
             self._metrics.open_requests.labels(kind).set(gauges.requests.get(kind, 0))
 

@@ -101,10 +101,12 @@ class Gauges:
     parked_commits: int
     quarantined_frames: int
     requests: dict[str, int]  # kind → rows; a kind without any is not named
+    unwhole_repos: dict[str, int]  # state → repos that are not known to be whole
 
 
 async def gauges(conn: Connection) -> Gauges:
     """Counts for metrics; they go through whole tables."""
     row = await _SQL.count_backlog.fetchrow(conn)
     requests = {row["kind"]: row["requests"] for row in await _SQL.open_requests_by_kind.fetch(conn)}
-    return Gauges(row["parked_commits"] if row else 0, row["quarantined_frames"] if row else 0, requests)
+    unwhole = {row["state"]: row["repos"] for row in await _SQL.unwhole_repos.fetch(conn)}
+    return Gauges(row["parked_commits"] if row else 0, row["quarantined_frames"] if row else 0, requests, unwhole)

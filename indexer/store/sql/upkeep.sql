@@ -14,7 +14,7 @@ delete from quarantine q using slice s
 where (q.source, q.sha256, q.previous_seq) = (s.source, s.sha256, s.previous_seq);
 
 -- name: expire_parked_commits
--- Commits whose key never became known.
+-- Commits whose key never became known, or whose repo was not fetched.
 with slice as (
     select repo, rev, source from parked_commits
     where parked_at < :before
@@ -123,6 +123,10 @@ where not exists (select from requests r where (r.repo, r.space, r.kind) = (n.re
 select
     (select count(*) from parked_commits) as parked_commits,
     (select count(*) from quarantine) as quarantined_frames;
+
+-- name: unwhole_repos
+-- Repos that are not known to be whole, by state.
+select state, count(*) as repos from repos where state <> 'active' and space = '' group by state;
 
 -- name: open_requests_by_kind
 -- What waits to be asked.
