@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Coroutine
 from dataclasses import asdict
 
-from benchmarks import dense, firehose, freshness, hostile, memory_use, verify, whole_repo
+from benchmarks import backfill, dense, firehose, freshness, hostile, memory_use, verify, whole_repo
 from benchmarks.result import Result
 from indexer.pipeline import collect_garbage_seldom
 
@@ -19,6 +19,7 @@ BENCHMARKS: dict[str, Callable[[], Coroutine[None, None, Result]]] = {
     "firehose": firehose.run,
     "freshness": freshness.run,
     "whole_repo": whole_repo.run,
+    "backfill": backfill.run,
     "hostile": hostile.run,
     "memory": memory_use.run_idle,
     "memory_tracked": memory_use.run_tracked,

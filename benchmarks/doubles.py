@@ -25,6 +25,7 @@ from websockets.asyncio.server import serve as serve_websocket
 from websockets.protocol import State
 
 from benchmarks.source import message
+from memory.tasks import TaskGroup
 from tests.builders import RepoBuilder, Sequence
 from tests.fakes.directory import document
 
@@ -93,7 +94,7 @@ class Relay:
 
     async def run(self) -> dict[str, int]:
         """Sends every flow to its end; name → frames."""
-        async with asyncio.TaskGroup() as tasks:
+        async with TaskGroup() as tasks:
             started = perf_counter()
             running = {flow.name: tasks.create_task(self._run(flow, started + flow.start_s)) for flow in self.flows}
         return {name: task.result() for name, task in running.items()}
@@ -227,9 +228,9 @@ async def serve(relays: list[Relay], directory: Directory, hosts: SilentHosts | 
         listener = await stack.enter_async_context(await asyncio.start_server(directory.follow, "127.0.0.1", 0))
         directory.port = listener.sockets[0].getsockname()[1]
         tell({"relays": [relay.port for relay in relays], "directory": directory.port})
-        async with asyncio.TaskGroup() as tasks:
+        async with TaskGroup() as tasks:
             flowing = tasks.create_task(_flow(relays, directory, hosts, go := asyncio.Event()))
-            await _listen_to_stdin(go.set)
+            await listen_to_stdin(go.set)
             flowing.cancel()
 
 
@@ -249,7 +250,8 @@ async def _flow(relays: list[Relay], directory: Directory, hosts: SilentHosts | 
     )
 
 
-async def _listen_to_stdin(go: Callable[[], None]) -> None:
+async def listen_to_stdin(go: Callable[[], None]) -> None:
+    """Returns when stdin ends; calls `go` for each line that says so."""
     reader = asyncio.StreamReader()
     loop = asyncio.get_running_loop()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)

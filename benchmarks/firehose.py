@@ -38,7 +38,7 @@ async def run() -> Result:
     first, mix, export = network_mix(FRAMES)
     mean = sum(map(len, mix)) / len(mix)
     async with served(mix[:PEER_FRAMES]) as url:
-        peer = PEER_FRAMES / await timed_sdk(url, PEER_FRAMES)
+        peer, peer_cpu_s = await rate_of_sdk(url, PEER_FRAMES)
     with (
         tempfile.TemporaryDirectory(prefix="memory-bench-") as folder,
         hold_cluster(open_to_all(folder) / "postgres") as cluster,
@@ -50,29 +50,30 @@ async def run() -> Result:
                 ours, cpu_s = await rate_of_daemon(database, url, first, mix)
     notes = (
         f"{FRAMES} frames of {mean:.0f} bytes on average; the SDK's client over {PEER_FRAMES}",
-        f"{cpu_s * 1e6:.1f} µs of a core a frame in the daemon's process",
+        f"{cpu_s * 1e6:.1f} µs of a core a frame in the daemon's process, {peer_cpu_s * 1e6:.1f} in the SDK's client",
     )
     return Result("firehose", round(ours), "frames/s", round(peer), round(ours / peer, 2), notes)
 
 
-async def timed_sdk(url: str, frames: int) -> float:
-    """Seconds of the SDK's client from its first message to its last."""
+async def rate_of_sdk(url: str, frames: int) -> tuple[float, float]:
+    """Frames per second, and seconds of a core a frame, of the SDK's client from its first message to its last."""
     client = AsyncFirehoseSubscribeReposClient(base_uri=url.replace("http", "ws", 1) + "/xrpc")
-    seen, named, started, ended = 0, 0, 0.0, 0.0
+    seen, named, started, cpu_started, seconds, cpu_s = 0, 0, 0.0, 0.0, 0.0, 0.0
 
     async def take(message: firehose_models.MessageFrame) -> None:
-        nonlocal seen, named, started, ended
-        started = started or perf_counter()
+        nonlocal seen, named, started, cpu_started, seconds, cpu_s
+        if not seen:
+            started, cpu_started = perf_counter(), process_time()
         event = parse_subscribe_repos_message(message)
         if isinstance(event, models.ComAtprotoSyncSubscribeRepos.Commit):
             named += any(op.path.startswith(PREFIX) for op in event.ops)
         seen += 1
         if seen == frames:
-            ended = perf_counter()
+            seconds, cpu_s = perf_counter() - started, process_time() - cpu_started
             await client.stop()
 
     await client.start(take)
-    return ended - started
+    return frames / seconds, cpu_s / frames
 
 
 async def know(database: Database, export: PlcExport) -> None:

@@ -42,7 +42,7 @@ from memory.identifiers import COLLECTION
 SECONDS: Final = 30.0
 ASK_EVERY_S: Final = 0.02
 ASK_ALL_EVERY_S: Final = 1.0
-ASKED_AT_ONCE: Final = 30
+ASKED_AT_ONCE: Final = 10
 PATIENCE_S: Final = 60.0  # without anything found
 _SEARCH: Final = "/xrpc/dev.bastienrobert.memory.searchRecords"
 

@@ -20,8 +20,8 @@ from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any, Final
 
-from benchmarks.hostile_network import ATTACKS, CHANGERS, FIRST_MEMORIES, HONEST, HONEST_PER_S
-from benchmarks.population import know, population
+from benchmarks.hostile_network import ATTACKS, CHANGERS, FIRST_MEMORIES, HONEST, HONEST_PER_S, a_commit, in_name_of
+from benchmarks.population import know, new_stream, population
 from benchmarks.processes import (
     Network,
     Service,
@@ -37,12 +37,25 @@ from benchmarks.processes import (
 )
 from benchmarks.result import Result
 from memory.database import Database, open_database
+from tests.builders import RepoBuilder
 
 SECONDS: Final = 15.0
 LOOK_EVERY_S: Final = 0.005
 LOOK_AROUND_EVERY_S: Final = 0.5
 PATIENCE_S: Final = 60.0
 MB: Final = 1_000_000
+# What a minute of such a flood leaves: as much as may be parked of strangers, and a question about each.
+PARKED_BEFORE: Final = 130_000
+_PARKED_AT_ONCE: Final = 5000
+_PARK: Final = """
+insert into parked_commits (repo, rev, source, seq, frame, reason, parked_at)
+select n.repo, '3l22222222222', $3, n.seq, n.frame, 'key_unknown', now()
+from unnest($1::text[], $2::bytea[]) with ordinality as n (repo, frame, seq)
+"""
+_REQUEST: Final = """
+insert into requests (repo, kind, reason, requested_at, not_before)
+select repo, 'identity', reason, parked_at, parked_at from parked_commits
+"""
 _COUNTS: Final = """
 select (select count(*) from parked_commits) as parked,
     (select coalesce(sum(octet_length(frame)), 0) from parked_commits) as parked_bytes,
@@ -117,11 +130,15 @@ async def suffer(place: Workplace, attack: str, seconds: float) -> Seen:
         network("benchmarks.hostile_network", attack, str(seconds), folder=place.folder) as net,
     ):
         await know(database, [*honest, *population("attacker", 1)])
+        if attack == "forged":
+            await fill_parking_lot(database, net.relays[0])
         async with daemon(url, net, place.folder) as indexer:
             await until_first_written(database, net, indexer)
             watch = Watch(database, net, indexer, [person.did for person in honest[:CHANGERS]], seconds)
             await watch.run()
             seen = watch.seen
+            if not seen.attacked_ms:  # it did not live to see the attack
+                indexer.child.require_running()
             seen.told = await net.finished()
             async with database.connection() as conn:
                 row = await conn.fetchrow(_COUNTS)
@@ -136,6 +153,18 @@ async def suffer(place: Workplace, attack: str, seconds: float) -> Seen:
             expected += sum(number % HONEST >= CHANGERS for number in range(2 * round(seconds * HONEST_PER_S)))
             assert held == expected or seen.unwritten, f"{held} memories of the honest are there, not {expected}"
     return seen
+
+
+async def fill_parking_lot(database: Database, source: str) -> None:
+    """As if the flood had gone on for long."""
+    template = a_commit(RepoBuilder("template", stream=new_stream()), 0)
+    async with database.connection() as conn:
+        for first in range(0, PARKED_BEFORE, _PARKED_AT_ONCE):
+            dids = [RepoBuilder(f"parked{number}").did for number in range(first, first + _PARKED_AT_ONCE)]
+            await conn.execute(_PARK, dids, [in_name_of(template, did) for did in dids], source)
+        await conn.execute(_REQUEST)
+        for table in ("parked_commits", "requests"):
+            await conn.execute(f"analyze {table}")
 
 
 class Watch:

@@ -3,7 +3,8 @@
 Honest people send for SECONDS undisturbed, and then for as long while the attack runs:
 
 - `forged`: 2,000 commits a second that name our collection: 80% of DIDs that nobody registered, each its own; 10%
-  of DIDs of the forger's, registered, with a signature of another key; 10% in the name of the honest.
+  of DIDs of the forger's, registered, with a signature of another key; 10% in the name of the honest. What may be
+  parked of strangers is nearly full from the beginning, as after a minute of it.
 - `slow`: 200 such commits a second of strangers: half of did:plc, about which the directory takes four seconds;
   half of did:web, whose hosts accept and never answer, a thousand of one site (where port 443 may be had) and 64 of
   sites of their own.

@@ -273,18 +273,24 @@ class Network:
 async def network(module: str, *arguments: str, folder: Path) -> AsyncGenerator[Network]:
     """The network that a module makes, once it listens."""
     async with child("network", [module, *arguments], folder, piped=True) as started:
-        assert started.process.stdout is not None
-        line = await started.process.stdout.readline()
-        if not line:
-            await started.process.wait()
-            started.require_running()
-        ready = json.loads(line)
+        ready = await first_told(started)
         made = Network(started, [_local(port) for port in ready["relays"]], _local(ready["directory"]))
         listening = asyncio.create_task(made.listen())
         try:
             yield made
         finally:
             listening.cancel()
+
+
+async def first_told(started: Child) -> dict[str, Any]:
+    """What a process says first, which is JSON; raises ChildEnded."""
+    assert started.process.stdout is not None
+    line = await started.process.stdout.readline()
+    if not line:
+        await started.process.wait()
+        started.require_running()
+    told: dict[str, Any] = json.loads(line)
+    return told
 
 
 async def until_first_written(database: Database, net: Network, indexer: Service) -> None:

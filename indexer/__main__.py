@@ -29,8 +29,8 @@ OPERATOR = Source("operator:", SourceKind.RELAY)
 
 _RUN_HELP = """\
 Follows the relays of INDEXER_RELAY_URLS and the PDSes of INDEXER_PDS_URLS: verifies every commit, and keeps the index
-true. Several may run on one database: each source is followed by one of them. INDEXER_HEALTH_PORT serves /live, /ready
-and /metrics.
+true. Starts `python -m indexer repair` beside itself, which fetches what no stream shows. Several may run on one
+database: each source is followed by one of them. INDEXER_HEALTH_PORT serves /live, /ready and /metrics.
 
   INDEXER_RELAY_URLS=wss://relay.example.com python -m indexer run
 """
@@ -95,6 +95,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     repair.add_argument(WITH_PARENT, action="store_true", help=argparse.SUPPRESS)
     repair.set_defaults(command=_repair)
+
+    crew = commands.add_parser("crew")  # started by `backfill` and `resync`, so it is not listed
+    crew.add_argument("processes", type=int)
+    crew.add_argument(WITH_PARENT, action="store_true", required=True)
+    crew.set_defaults(command=_crew, log_level=logging.WARNING)
 
     replay = commands.add_parser(
         "replay",
@@ -177,6 +182,12 @@ def _parser() -> argparse.ArgumentParser:
 
 async def _repair(options: argparse.Namespace) -> int:
     await service.repair(load(os.environ), with_parent=options.with_parent)
+    return 0
+
+
+async def _crew(options: argparse.Namespace) -> int:
+    fetched, records = await service.join_crew(load(os.environ), options.processes)
+    print(json.dumps({"fetched": fetched, "records": records}))
     return 0
 
 

@@ -182,6 +182,7 @@ class ContentsFetched:
     rev: str  # of the commit that was fetched
     ops: tuple[MemoryOp, ...]
     first: bool  # of its slices
+    fresh: bool = False  # nothing was ever held where these records stand, and nothing that is held points there
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +216,7 @@ class FetchFailed:
     before: str  # its state when the fetch began
     before_reason: str | None
     reason: str | None  # null: nothing is wrong with the repo
+    next_not_before: datetime | None = None  # so long its next fetch has to wait; null: it need not
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,6 +247,7 @@ class DeletionConfirmed:
 
     place: Place
     repo: str
+    host: str  # its URL: nobody else's word deletes
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from typing import Final
 from indexer.progress import Pace, ProgressLine, bar, duration
 from indexer.repair import OpenRepair
 from indexer.resync.backfill import Backfill, Progress, Report
+from indexer.resync.crew import Crew
 from indexer.resync.discovery import OPERATOR, Discovery, parse_subject, read_subjects
 from indexer.resync.named import NOT_ADMITTED, NOT_TRACKED, Named, Outcome
 from indexer.resync.search import Search, SearchProgress, pages_of
@@ -26,6 +27,7 @@ from memory.errors import Misconfigured
 from memory.identifiers import normalise_source
 
 MOST_AT_ONCE: Final = 64
+MOST_PROCESSES: Final = 16
 
 HELP: Final = """\
 Brings in memories that were written before the daemon ran. A relay, a collection directory or a PDS says who has any;
@@ -44,7 +46,7 @@ which tries again.
 _WORDS: Final = {
     "unknown_handle": "no such handle",
     "unknown_did": "no such DID",
-    "unavailable": "cannot be told apart now: try again",
+    "unavailable": "cannot be looked up at the moment",
     "host_unavailable": "its host does not answer",
     "denied": "taken down here; `python -m indexer restore` lifts that",
     HOST_AWAY: "its host cannot be asked at the moment",
@@ -81,6 +83,10 @@ def add_worker_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--concurrency", type=_concurrency, metavar="N", help="repos at a time (default: INDEXER_FETCHES_AT_ONCE)"
     )
+    parser.add_argument(
+        "--processes", type=_processes, metavar="N", help="processes that share the work where there is much of it "
+        "(default: one a core, each with four repos at a time or more)",
+    )  # fmt: skip
     parser.add_argument(
         "--host-rate", type=_rate, metavar="R", help="requests a second to one host (default: INDEXER_HOST_RATE)"
     )
@@ -138,7 +144,13 @@ def _first_of(relays: Sequence[str], pdses: Sequence[str]) -> tuple[str, str]:
 
 
 async def run(
-    plan: Plan, database: Database, repair: OpenRepair, *, clock: Callable[[], datetime], admits: Callable[[str], bool]
+    plan: Plan,
+    database: Database,
+    repair: OpenRepair,
+    crew: Crew,
+    *,
+    clock: Callable[[], datetime],
+    admits: Callable[[str], bool],
 ) -> int:
     """Does it. 0: done; 1: one that was named was not fetched, or the list could not be read to its end."""
     line = ProgressLine(sys.stderr)
@@ -154,7 +166,7 @@ async def run(
         line.say(_beginning(plan, search.progress))
     named = Named(database, repair.handles, repair.resolver, clock=clock, tell=tell, admits=admits)
     watch = FetchWatch(database, repair.hosts, clock=clock)
-    backfill = Backfill(repair.worker, watch, search=search, named=named)
+    backfill = Backfill(repair.worker, watch, search=search, named=named, crew=crew)
     pace = Pace()
     showing = asyncio.create_task(
         line.keep(lambda: render(backfill.progress, search and search.progress, pace, interactive=line.interactive))
@@ -276,6 +288,12 @@ def _time(at: datetime) -> str:
 def _concurrency(text: str) -> int:
     if not text.isdecimal() or not 1 <= int(text) <= MOST_AT_ONCE:
         raise argparse.ArgumentTypeError(f"it must be a whole number from 1 to {MOST_AT_ONCE}")
+    return int(text)
+
+
+def _processes(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= MOST_PROCESSES:
+        raise argparse.ArgumentTypeError(f"it must be a whole number from 1 to {MOST_PROCESSES}")
     return int(text)
 
 

@@ -45,6 +45,8 @@ class Effect(StrEnum):
 LATEST_COMMIT_INTERVAL = timedelta(hours=1)
 # An author who frees and fills places by turns makes us fetch the repo at most so often.
 REFILL_INTERVAL = timedelta(minutes=10)
+# An account that is switched off and on makes us try anew what failed at most so often.
+HASTEN_INTERVAL = timedelta(minutes=10)
 # Why a commit waits that comes while its repo is fetched.
 RESYNCING = "resyncing"
 
@@ -135,7 +137,8 @@ class Books:
             row.enter(RepoState.PENDING, "account_came_back", at)
         if row.state not in (RepoState.ACTIVE, RepoState.RESYNCING):
             # As long as its host served it to nobody, every attempt failed, and waits have grown.
-            self.request(key, RequestKind.FETCH, row.reason or row.state, at, urgent=True)
+            urgent = row.may_hasten(at, HASTEN_INTERVAL)
+            self.request(key, RequestKind.FETCH, row.reason or row.state, at, urgent=urgent)
 
     def purge(self, row: RepoRow, at: datetime) -> None:
         """Leaves nothing of a repo but its rev gate."""

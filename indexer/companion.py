@@ -34,26 +34,31 @@ class Companion:
     environment: Mapping[str, str] | None = None  # null: this process' own
     back_off_first_s: float = _BACK_OFF_FIRST_S
 
-    async def keep(self, ended: Callable[[], None]) -> None:
-        """Runs it until cancelled; each time that it ends by itself it is told, and started again."""
+    async def keep(self, ended: Callable[[], None], heard: Callable[[bytes], None] | None = None) -> None:
+        """Runs it until cancelled; each time that it ends by itself it is told, and started again.
+
+        `heard` is told the little that it said on its standard output, whenever and however it ends.
+        """
         ends = 0
         while True:
             began = monotonic()
-            process = await self._start()
+            process = await self._start(None if heard is None else PIPE)
             try:
                 code = await process.wait()
             finally:
                 await _end(process)
+                if heard is not None and process.stdout is not None:
+                    heard(await process.stdout.read())
             ended()
             ends = 1 if monotonic() - began > _LIVED_LONG_S else ends + 1
             wait_s = min(self.back_off_first_s * 2 ** min(ends - 1, 20), _BACK_OFF_MAX_S)
             get_logger().error("companion_ended", command=self.arguments[0], code=code, seconds=wait_s)
             await asyncio.sleep(wait_s)
 
-    async def _start(self) -> Process:
+    async def _start(self, output: int | None) -> Process:
         environment = os.environ if self.environment is None else self.environment
         return await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "indexer", *self.arguments, WITH_PARENT, stdin=PIPE, env=environment
+            sys.executable, "-m", "indexer", *self.arguments, WITH_PARENT, stdin=PIPE, stdout=output, env=environment
         )
 
 

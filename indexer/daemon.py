@@ -10,6 +10,7 @@ from typing import Final
 
 from indexer.arrivals import Arrival, Batch, Source
 from indexer.consumer import Consumer
+from indexer.frames import open_frame
 from indexer.intake import Intake, Load, WaitingArrival, WaitingFrame, WaitingRelease
 from indexer.metrics import IndexerMetrics
 from indexer.parking import release
@@ -20,8 +21,8 @@ from indexer.writer import Outcome, Writer
 from memory.database import Database
 from memory.resolver import IdentityResolver
 
-# The event loop goes back to the sockets after at most this much judging.
-FRAMES_BETWEEN_YIELDS: Final = 20
+# The event loop goes back to the sockets after so much judging: how long a frame takes is up to its author.
+JUDGING_BETWEEN_YIELDS_S: Final = 0.01
 
 
 class PatientWriter(Writer):
@@ -64,23 +65,26 @@ class Judge:
 
     async def batches(self, pipeline: Pipeline) -> AsyncGenerator[Batch]:
         """Endless; `pipeline` is who takes them."""
+        time = asyncio.get_running_loop().time
         while True:
             load = await self._intake.take(self._batch_events, BATCH_BYTES_MAX)
             await patiently(
                 lambda load=load: self._load_identities(load), "identities", self._metrics.write_retries.inc
             )
             batch = Batch()
-            for count, waiting in enumerate(load.waiting, start=1):
+            yielded = time()
+            for waiting in load.waiting:
                 match waiting:
                     case WaitingFrame():
-                        arrivals, _ = self._consumer.judge(waiting.source, waiting.frame, waiting.opened)
+                        arrivals, _ = self._consumer.judge(waiting.source, waiting.frame, open_frame(waiting.frame))
                         batch.arrivals += arrivals
                     case WaitingArrival():
                         batch.arrivals.append(waiting.arrival)
                     case WaitingRelease():
                         pass  # at the end: until then, what comes of its repo joins what is parked
-                if count % FRAMES_BETWEEN_YIELDS == 0:
+                if time() - yielded >= JUDGING_BETWEEN_YIELDS_S:
                     await asyncio.sleep(0)
+                    yielded = time()
             if releases := [waiting for waiting in load.waiting if isinstance(waiting, WaitingRelease)]:
                 if batch:
                     yield batch

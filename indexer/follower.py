@@ -16,7 +16,16 @@ from typing import Final
 from uuid import UUID
 
 from indexer.arrivals import FrameBroken, Place, Source
-from indexer.frames import BrokenFrame, ErrorEvent, InfoEvent, OpenFrame, event_of_others, open_frame, read_event
+from indexer.frames import (
+    OVERCLAIMING,
+    BrokenFrame,
+    ErrorEvent,
+    InfoEvent,
+    OpenFrame,
+    event_of_others,
+    open_frame,
+    read_event,
+)
 from indexer.intake import Intake, WaitingArrival, WaitingFrame
 from indexer.messages import Text, TooLarge
 from indexer.metrics import IndexerMetrics
@@ -187,7 +196,10 @@ class Follower:
         try:
             opened = open_frame(frame)
         except BrokenFrame as broken:
-            await self._broken(frame, broken.reason)
+            if broken.reason == OVERCLAIMING:
+                await self._put_aside(frame, broken.reason)
+            else:
+                await self._broken(frame, broken.reason)
             return
         seq = opened.seq
         if seq is None or _is_about_the_stream(opened):
@@ -199,7 +211,7 @@ class Follower:
             return
         if opened.concerns(self._following.concerned):
             repo = self._following.notice(opened)
-            await self._following.intake.put(WaitingFrame(self._source, seq, repo, frame, opened))
+            await self._following.intake.put(WaitingFrame(self._source, seq, repo, frame))
         self._seq = seq  # not before: whoever waits for room can be cancelled, and has to be sent the frame again
         self._following.intake.pass_over(self._source, seq, opened.body.get("time"))
 
@@ -228,7 +240,7 @@ class Follower:
                 async with self._following.database.connection() as conn:
                     await self._note_gap(conn, "OutdatedCursor")
             case _:
-                await self._following.intake.put(WaitingFrame(self._source, None, "", frame, opened))
+                await self._following.intake.put(WaitingFrame(self._source, None, "", frame))
 
     async def _end(self, error: str) -> None:
         if error == "FutureCursor" and self._seq is not None:

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias, cast
 
 import libipld
 
-from memory.claims import claims_fit
+from memory.claimed_lengths import overclaims
 from memory.errors import Rejected
 from memory.identifiers import COLLECTION, is_binary_cid, is_did, is_handle
 
@@ -21,6 +21,8 @@ from memory.identifiers import COLLECTION, is_binary_cid, is_did, is_handle
 MAX_FRAME_BYTES: Final = 5 * 1024 * 1024
 # A smaller frame costs little to decode, whatever its lists claim.
 CLAIMS_LOOKED_AT_BYTES: Final = 16 * 1024
+# Of a frame that is whole, and would cost too much to read: to meet it again would help nobody.
+OVERCLAIMING: Final = "overclaiming"
 MAX_SEQ: Final = 2**53 - 1
 
 _MAX_TEXT_CHARS: Final = 2048
@@ -159,7 +161,7 @@ def event_of_others(data: bytes, concerned: Callable[[str], bool]) -> tuple[int,
 
     Says what `open_frame`, `seq` and `concerns` say of it, for half the time: nearly every frame of a network is one.
     """
-    if len(data) > CLAIMS_LOOKED_AT_BYTES and not _is_safe(data):
+    if len(data) > CLAIMS_LOOKED_AT_BYTES and (len(data) > MAX_FRAME_BYTES or overclaims(data, 2)):
         return None
     try:
         items: list[_Map] = libipld.decode_dag_cbor_multi(data)  # maps, if it is a frame
@@ -233,13 +235,12 @@ def read_event(frame: OpenFrame) -> Event:
             raise BrokenFrame
 
 
-def _is_safe(data: bytes) -> bool:
-    return len(data) <= MAX_FRAME_BYTES and claims_fit(data, 2)
-
-
 def _split(data: bytes) -> tuple[_Map, _Map]:
-    if len(data) > CLAIMS_LOOKED_AT_BYTES and not _is_safe(data):
-        raise BrokenFrame(frame_bytes=len(data))
+    if len(data) > CLAIMS_LOOKED_AT_BYTES:
+        if len(data) > MAX_FRAME_BYTES:
+            raise BrokenFrame(frame_bytes=len(data))
+        if overclaims(data, 2):
+            raise BrokenFrame(reason=OVERCLAIMING, frame_bytes=len(data))
     try:
         items = libipld.decode_dag_cbor_multi(data)
     except (ValueError, RecursionError) as error:

@@ -17,9 +17,10 @@ from indexer.patience import patiently
 from indexer.store import requests
 from indexer.store.requests import Claim, SiteShares
 from memory.database import Database
-from memory.errors import Rejected, Unavailable
+from memory.errors import Misconfigured, Rejected, Unavailable
 from memory.resolver import IdentityResolver, Resolved
 from memory.tasks import TaskGroup
+from memory.telemetry import get_logger
 
 AT_ONCE: Final = 64
 STRANGERS_AT_ONCE: Final = 48  # whoever can make us ask many slow hosts does not keep the tracked waiting
@@ -57,6 +58,7 @@ class IdentityWorker:
         self._under_way: dict[asyncio.Task[None], Claim] = {}
         self._changed = asyncio.Event()
         self._poll_s = POLL_S
+        self._pause_s = 0.0
 
     async def run(self) -> None:
         """Works until cancelled."""
@@ -66,13 +68,15 @@ class IdentityWorker:
                 while claims := await patiently(self._claim, "claim", self._metrics.write_retries.inc):
                     for claim in claims:
                         self._start(claim, tasks)
+                    await asyncio.sleep(self._pause_s)
+                await asyncio.sleep(self._pause_s)
                 if len(self._under_way) < AT_ONCE:
                     await self._changed_or_polled()
                 else:
                     await self._changed.wait()
 
     def _start(self, claim: Claim, tasks: TaskGroup) -> None:
-        task = tasks.create_task(self._answer(claim))
+        task = tasks.create_task(self._work_off(claim))
         self._under_way[task] = claim
 
         def ended(task: asyncio.Task[None]) -> None:
@@ -95,7 +99,9 @@ class IdentityWorker:
         time = asyncio.get_running_loop().time
         began = time()
         claims = await self._claim_of(free, tracked=True) or await self._claim_of(min(strangers, free), tracked=False)
-        self._poll_s = min(max(POLL_S, POLLING_SHARE * (time() - began)), POLL_MAX_S)
+        # Each answer brings the next look: where one takes long, there is a flood, and others need the database too.
+        self._pause_s = min(POLLING_SHARE * (time() - began), POLL_MAX_S)
+        self._poll_s = max(POLL_S, self._pause_s)
         return claims
 
     async def _claim_of(self, at_most: int, *, tracked: bool) -> list[Claim]:
@@ -112,6 +118,16 @@ class IdentityWorker:
                 tracked=tracked,
                 shares=SiteShares(PLC_AT_ONCE, SITE_AT_ONCE, busy),
             )
+
+    async def _work_off(self, claim: Claim) -> None:
+        """A claim that goes wrong, by a bug of ours, is left to run out: it is due again then."""
+        try:
+            await self._answer(claim)
+        except Misconfigured:
+            raise
+        except Exception as failure:  # noqa: BLE001  the edge: one claim must not take the others along
+            self._metrics.look_ups.labels("failed").inc()
+            get_logger().error("look_up_failed", did=claim.repo, attempts=claim.attempts, exc_info=failure)
 
     async def _answer(self, claim: Claim) -> None:
         try:

@@ -1,7 +1,7 @@
 """From the sockets to the judge: what concerns us waits in order, bounded in bytes; the rest only moves its position.
 
 A full intake holds back the sockets. One repo that fills its lane is cut off instead, so that it holds back nobody:
-what more it sends before the cut is judged is dropped, and it is fetched later.
+what more it sends before the cut is judged is dropped, and its host is asked.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from datetime import datetime
 from typing import Final
 
 from indexer.arrivals import Arrival, FrameBroken, Place, Position, RepoCutOff, RequestAnswered, Source
-from indexer.frames import OpenFrame
 from memory.datetimes import parse_datetime
 
 INTAKE_BYTES_MAX: Final = 64 * 1024 * 1024
@@ -30,8 +29,7 @@ class WaitingFrame:
     source: Source
     seq: int | None
     repo: str  # whom it names; '' = nobody
-    frame: bytes
-    opened: OpenFrame
+    frame: bytes  # not what it decodes to, which can take many times as much
 
 
 @dataclass(frozen=True, slots=True)

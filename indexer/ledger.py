@@ -84,7 +84,7 @@ class Ledger(Books):
             case RestoreOrdered():
                 self._restore(arrival)
             case RequestAnswered():
-                self.answered.append(Answer((arrival.repo, PUBLIC), arrival.kind, arrival.asked_at))
+                self._answered(arrival)
             case FetchOrdered() | FetchBegun() | ContentsFetched() | FetchApplied() | FetchFailed():
                 self._fetch(arrival)
             case HeadCompared():
@@ -135,7 +135,8 @@ class Ledger(Books):
         commit, at = arrival.commit, arrival.place.seen_at
         first = row.rev is None or row.data_cid is None
         row.applied(rev=commit.rev, commit_cid=commit.commit_cid, data_cid=commit.data_cid, at=at)
-        if first and judgement.complete:
+        # Of what a fetch had begun to bring when it failed, something may be held already.
+        if first and judgement.complete and row.state is RepoState.PENDING:
             row.enter(RepoState.ACTIVE, None, at)
         elif first:
             row.enter(RepoState.PENDING, "first_seen_in_the_middle", at)
@@ -229,7 +230,7 @@ class Ledger(Books):
         if identity.tombstoned:
             if not row.purged:
                 self.purge(row, at)
-        elif moved:
+        elif moved and row.rev is not None:  # else nothing is held yet that could be compared
             self.request(row.key, RequestKind.LATEST_COMMIT, "identity_changed", at)
 
     def _asked(self, arrival: AccountAsked) -> None:
@@ -237,7 +238,6 @@ class Ledger(Books):
         row, at = self.rows.get((arrival.repo, PUBLIC)), arrival.place.seen_at
         if row is None:
             return
-        row.compared(at)
         words = self.statuses.setdefault(arrival.repo, {})
         known = words.get(arrival.host)
         seq = known.seq if known is not None else 0
@@ -255,10 +255,19 @@ class Ledger(Books):
         if not arrival.active and arrival.status == "deleted" and not row.purged:
             self.request(row.key, RequestKind.CONFIRM_DELETION, "deleted", at)
 
+    def _answered(self, arrival: RequestAnswered) -> None:
+        """Whose host does not serve them has been compared too: there is nothing more to compare."""
+        key = (arrival.repo, PUBLIC)
+        self.answered.append(Answer(key, arrival.kind, arrival.asked_at))
+        if arrival.kind == RequestKind.LATEST_COMMIT and key in self.rows:
+            self.rows[key].compared(arrival.place.seen_at)
+
     def _deleted(self, arrival: DeletionConfirmed) -> None:
         """What hides it says which word; that its host has it no more is enough."""
         row = self.rows.get((arrival.repo, PUBLIC))
-        if row is not None and not row.visible and not row.purged:
+        identity = self.identities.get(arrival.repo)
+        is_elsewhere = identity is not None and identity.host != arrival.host
+        if row is not None and not row.visible and not row.purged and not is_elsewhere:
             self.purge(row, arrival.place.seen_at)
 
     # Fetches
@@ -300,6 +309,8 @@ class Ledger(Books):
     def _fetch_failed(self, arrival: FetchFailed, row: RepoRow) -> None:
         """What was chained before goes on to be; what was not says why it still is not."""
         before, at = RepoState(arrival.before), arrival.place.seen_at
+        if arrival.next_not_before is not None:
+            row.postpone_fetch(arrival.next_not_before)
         if arrival.reason is not None:
             self.count(arrival.place, arrival.reason, Effect.FAILED)
         if arrival.reason is None or (before in (RepoState.ACTIVE, RepoState.PENDING) and row.chained):

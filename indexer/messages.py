@@ -3,6 +3,9 @@
 Nearly all that a firehose sends is whole messages, one frame each: they are cut out by as little code as will do.
 Control frames are handed on as they are. A message above the limit is not kept: whoever listens gets its beginning, and
 the rest is let by.
+
+Frames that bring nothing, or next to nothing, cost as much as others, and an empty one never adds to a message's size:
+so short parts of a message and control frames are counted, and too many of them are a fault.
 """
 
 from __future__ import annotations
@@ -19,6 +22,9 @@ from memory.errors import Rejected
 BUFFER_BYTES: Final = 256 * 1024  # one read of the socket brings so much at most
 BEGINNING_BYTES: Final = 64 * 1024  # what is kept of a message above the limit
 LET_BY_BYTES_MAX: Final = 256 * 1024 * 1024  # nobody waits for the end of a longer one
+SHORT_PART_BYTES: Final = 64
+SHORT_PARTS_MAX: Final = 1000  # of one message
+CONTROLS_MAX: Final = 1000  # between two calls of `allow_controls`
 
 _FIN, _RESERVED, _CONTROL, _OPCODE = 0x80, 0x70, 0x08, 0x0F
 _MASKED: Final = 0x80
@@ -75,14 +81,20 @@ class MessageCutter:
         self._opcode = 0  # 0: there is none
         self._parts = bytearray()
         self._bytes = 0  # of its frames so far, as they announce it
+        self._short_parts = 0  # how many of them are shorter than SHORT_PART_BYTES
         self._missing = 0  # of its last frame so far
         self._complete = False  # after that frame
         self._too_large: TooLarge | None = None
+        self._controls = 0
         self.messages = 0  # cut so far
 
     def room(self) -> memoryview:
         """Where the next bytes go; never empty."""
         return self._view[self._end :]
+
+    def allow_controls(self) -> None:
+        """Allows CONTROLS_MAX control frames from now on. Call it now and then: this counts, and knows no time."""
+        self._controls = 0
 
     def cut(self, count: int) -> None:
         """Goes on with `count` more bytes in the buffer, until they are used up or no more is wanted.
@@ -133,7 +145,12 @@ class MessageCutter:
         stop = start + length
         if first & (_CONTROL | _RESERVED):
             _check_control(first, length)
-            return None if stop > end else (stop, self._control(bytes(self._view[at:stop])))
+            if stop > end:
+                return None
+            self._controls += 1
+            if self._controls > CONTROLS_MAX:
+                raise BrokenTraffic("a flood of control frames")
+            return stop, self._control(bytes(self._view[at:stop]))
         if first == _WHOLE_BINARY and not self._opcode and end < stop <= at + BUFFER_BYTES:
             return None
         self._begin_frame(first, length)
@@ -162,6 +179,10 @@ class MessageCutter:
         self._opcode = self._opcode or opcode
         self._missing, self._complete = length, bool(first & _FIN)
         self._bytes += length
+        if length < SHORT_PART_BYTES:
+            self._short_parts += 1
+            if self._short_parts > SHORT_PARTS_MAX:
+                raise BrokenTraffic("a message in too many short parts")
         if self._bytes > MAX_FRAME_BYTES:
             del self._parts[BEGINNING_BYTES:]
 
@@ -187,6 +208,7 @@ class MessageCutter:
     def _finish(self) -> bool:
         opcode, parts, too_large = self._opcode, bytes(self._parts), self._too_large
         self._opcode, self._parts, self._bytes, self._too_large = 0, bytearray(), 0, None
+        self._short_parts = 0
         if too_large is not None:
             too_large.ended = True
             return True

@@ -15,6 +15,7 @@ class ParkingLimits:
     """What may wait."""
 
     max_commits: int = 64  # a repo
+    max_bytes_of_a_repo: int = 8_000_000  # also of one that is tracked: all share the room
     max_bytes: int = 256_000_000  # in all
     max_bytes_of_strangers: int = 128_000_000  # of repos that are not tracked, in all
     max_bytes_of_a_stranger: int = 2_500_000  # a full commit: a few forged DIDs must not take the room of all
@@ -47,6 +48,11 @@ class ParkingLot:
             self._bytes[repo] += size
         self._total_bytes, self._stranger_bytes = self.parked.total_bytes, self.parked.stranger_bytes
 
+    @property
+    def totals(self) -> tuple[int, int]:
+        """How many bytes wait in all, and of strangers, with those that were given a place."""
+        return self._total_bytes, self._stranger_bytes
+
     def has(self, commit: CommitParked) -> bool:
         """Whether it waits already."""
         return _key(commit) in self.parked.sizes
@@ -54,7 +60,11 @@ class ParkingLot:
     def take(self, commit: CommitParked, *, tracked: bool) -> bool:
         """Gives it a place; False: there is none."""
         size, repo, limits = len(commit.frame), commit.repo, self.limits
-        fits = self._commits[repo] < limits.max_commits and self._total_bytes + size <= limits.max_bytes
+        fits = (
+            self._commits[repo] < limits.max_commits
+            and self._bytes[repo] + size <= limits.max_bytes_of_a_repo
+            and self._total_bytes + size <= limits.max_bytes
+        )
         if not tracked:
             fits = (
                 fits

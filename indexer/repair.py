@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from indexer.companion import stop_with_parent
+from indexer.companion import Companion, stop_with_parent
 from indexer.patience import patiently
 from indexer.quota import QuotaLimits
+from indexer.resync.crew import Crew
 from indexer.resync.hosts import HostBudget, RepoHosts, open_repo_hosts
 from indexer.resync.rounds import Rounds
 from indexer.resync.worker import HostWorker
@@ -46,6 +47,11 @@ class Repair:
     audit_every: timedelta | None = None  # after which a repo is compared with its host again; null: never
     named_hosts: Sequence[str] = ()  # the operator's own, whose slots nobody else can fill
 
+    def shared(self, processes: int) -> Repair:
+        """What each of so many processes is run with, so that all of them together ask no more than one."""
+        at_once = -(-self.fetches_at_once // processes)
+        return replace(self, budget=self.budget.shared(processes), fetches_at_once=at_once)
+
 
 @dataclass(frozen=True, slots=True)
 class OpenRepair:
@@ -57,11 +63,13 @@ class OpenRepair:
     resolver: IdentityResolver
 
 
-async def run(repair: Repair, connect: Connect, *, with_parent: bool) -> None:
+async def run(repair: Repair, connect: Connect, *, with_parent: bool, rounds: bool = True) -> tuple[int, int]:
     """Asks hosts until a signal, or until the parent ends; what is under way then is begun anew by whoever comes next.
 
-    A database that is not there yet is waited for.
+    A database that is not there yet is waited for. `rounds`: also looks for what nobody asked for yet. Returns how many
+    repos were fetched, and with how many records.
     """
+    worker: HostWorker | None = None
     try:
         async with TaskGroup() as tasks:
             tasks.create_task(stop_at_signal())
@@ -70,10 +78,22 @@ async def run(repair: Repair, connect: Connect, *, with_parent: bool) -> None:
             async with AsyncExitStack() as stack:
                 database = await patiently(lambda: stack.enter_async_context(connect()), "connection", lambda: None)
                 opened = await stack.enter_async_context(open_worker(database, repair))
-                tasks.create_task(Rounds(database, clock=repair.clock, audit_every=repair.audit_every).run())
-                await opened.worker.run()
+                if rounds:
+                    tasks.create_task(Rounds(database, clock=repair.clock, audit_every=repair.audit_every).run())
+                worker = opened.worker
+                await worker.run()
     except Stopped:
         get_logger().info("repair_stopped")
+    return (0, 0) if worker is None else (worker.fetched, worker.records)
+
+
+def crew_of(repair: Repair, processes: int, environ: Mapping[str, str]) -> Crew:
+    """All of so many processes but this one, with these settings."""
+    settings = {
+        "INDEXER_FETCHES_AT_ONCE": str(repair.fetches_at_once),
+        "INDEXER_HOST_RATE": str(repair.budget.requests_per_s),
+    }
+    return Crew([Companion(("crew", str(processes)), {**environ, **settings})] * (processes - 1))
 
 
 @asynccontextmanager
@@ -81,9 +101,10 @@ async def open_worker(database: Database, repair: Repair) -> AsyncGenerator[Open
     """A worker that does not run yet, for as long as the block is open."""
     names = DnsNames()
     ways = Hosts(named={repair.plc_url: PLC_LIMITS})
+    budget = repair.budget.for_fetches(repair.fetches_at_once)
     async with (
         Outbound(names, ways, allowed=repair.private_networks) as outbound,
-        open_repo_hosts(names, repair.budget, named=repair.named_hosts, allowed=repair.private_networks) as hosts,
+        open_repo_hosts(names, budget, named=repair.named_hosts, allowed=repair.private_networks) as hosts,
         TaskGroup() as tasks,
     ):
         handles: Handles = NetworkHandles(names, outbound)

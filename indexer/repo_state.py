@@ -2,8 +2,9 @@
 
 How it goes:
 
-    (first commit) ─► pending ─► resyncing ─► active ─► desynchronized ─► resyncing …
-                         └─ complete at first sight ─►─┘        └─► error
+    first commit, or found ─► pending ─► resyncing ─► active ─► desynchronized ─► resyncing …
+    first commit, complete ─────────────────────────► active
+    a fetch that failed:      resyncing ─► what it was before, or error ─► resyncing …
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ RepoKey = tuple[str, str]  # (repo, space)
 class RepoState(StrEnum):
     """How far what is held can be trusted to be the whole repo."""
 
-    PENDING = "pending"  # chained from the middle: the rest waits for a fetch
+    PENDING = "pending"  # found, or chained from the middle: the rest waits for a fetch
     RESYNCING = "resyncing"  # a fetch is under way
     ACTIVE = "active"  # complete, every commit chained
     DESYNCHRONIZED = "desynchronized"  # a commit could not be applied; nothing more is, until a fetch
-    ERROR = "error"  # a fetch failed; `reason` says why
+    ERROR = "error"  # not whole, and the last fetch failed; `reason` says why
 
 
 @dataclass(slots=True)
@@ -55,6 +56,7 @@ class RepoRow:
     fetch_after: datetime | None = None  # no fetch begins before
     latest_asked_at: datetime | None = None  # when something that may be forged last made us ask its host
     audited_at: datetime | None = None  # when what is held was last compared with what its host has
+    hastened_at: datetime | None = None  # when it last had not to wait any longer for what failed
     changed: bool = False
 
     @property
@@ -105,6 +107,14 @@ class RepoRow:
         if self.latest_asked_at is not None and at - self.latest_asked_at < interval:
             return False
         self.latest_asked_at = at
+        self.changed = True
+        return True
+
+    def may_hasten(self, at: datetime, interval: timedelta) -> bool:
+        """Whether its fetch need not wait any longer for what failed; True counts as having hastened it."""
+        if self.hastened_at is not None and at - self.hastened_at < interval:
+            return False
+        self.hastened_at = at
         self.changed = True
         return True
 

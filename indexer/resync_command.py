@@ -16,6 +16,7 @@ from indexer.progress import Pace, ProgressLine
 from indexer.repair import OpenRepair
 from indexer.repo_state import RepoState
 from indexer.resync.backfill import Progress
+from indexer.resync.crew import Crew
 from indexer.resync.named import Named, Outcome, order_all
 from indexer.resync.watch import FetchWatch
 from memory.database import Database
@@ -60,7 +61,7 @@ def plan(options: argparse.Namespace) -> Plan:
     return Plan(list(dict.fromkeys(parse_subjects(options.repos))), state, options.wait)
 
 
-async def run(plan: Plan, database: Database, repair: OpenRepair, *, clock: Callable[[], datetime]) -> int:
+async def run(plan: Plan, database: Database, repair: OpenRepair, crew: Crew, *, clock: Callable[[], datetime]) -> int:
     """Does it. 0: done; 1: one that was named is not tracked, or was not fetched."""
     line = ProgressLine(sys.stderr)
 
@@ -78,7 +79,7 @@ async def run(plan: Plan, database: Database, repair: OpenRepair, *, clock: Call
         if not ordered:
             sys.stdout.write("There is nothing to fetch.\n")
         elif plan.wait:
-            await _Waiting(FetchWatch(database, repair.hosts, clock=clock), repair, named, line).run(ordered)
+            await _Waiting(FetchWatch(database, repair.hosts, clock=clock), repair, crew, named, line).run(ordered)
         else:
             sys.stdout.write(f"Ordered {ordered:,} fetches: `python -m indexer run` makes them, or `repair`.\n")
     except asyncio.CancelledError:
@@ -104,8 +105,9 @@ async def _order_all(
 class _Waiting:
     """Fetches what was ordered, until each has been tried."""
 
-    def __init__(self, watch: FetchWatch, repair: OpenRepair, named: Named, line: ProgressLine) -> None:
+    def __init__(self, watch: FetchWatch, repair: OpenRepair, crew: Crew, named: Named, line: ProgressLine) -> None:
         self._watch = watch
+        self._crew = crew
         self._worker = repair.worker
         self._named = named
         self._line = line
@@ -117,6 +119,7 @@ class _Waiting:
         async with TaskGroup() as tasks:
             beside = [
                 tasks.create_task(self._worker.run()),
+                tasks.create_task(self._crew.run(lambda: self._progress(ordered).left)),
                 tasks.create_task(self._watch.count()),
                 tasks.create_task(self._line.keep(lambda: self._render(ordered))),
             ]
@@ -127,17 +130,21 @@ class _Waiting:
             for task in beside:
                 task.cancel()
         self._line.clear()
-        sys.stdout.write(f"Fetched {self._worker.fetched:,} with {self._worker.records:,} records, all verified.\n")
+        fetched, records = self._worker.fetched + self._crew.fetched, self._worker.records + self._crew.records
+        sys.stdout.write(f"Fetched {fetched:,} with {records:,} records, all verified.\n")
         if not self._named.subjects:  # else each was told
             by_reason = await self._watch.waiting(datetime.min.replace(tzinfo=UTC), asked_until)
             failed = {reason: repos for reason, repos in by_reason.items() if reason is not None}
             sys.stdout.writelines(f"{said}\n" for said in remaining(failed, by_reason.get(None, 0)))
 
-    def _render(self, ordered: int) -> str:
+    def _progress(self, ordered: int) -> Progress:
         if self._named.subjects:
             left = ordered - self._named.settled
             failed = Counter(outcome.reason for outcome in self._named.outcomes if outcome.reason is not None)
         else:
             left, ordered = self._watch.left, max(ordered, self._watch.left)
             failed = self._watch.failed
-        return render(Progress(ordered, left, failed), None, self._pace, interactive=self._line.interactive)
+        return Progress(ordered, left, failed)
+
+    def _render(self, ordered: int) -> str:
+        return render(self._progress(ordered), None, self._pace, interactive=self._line.interactive)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
@@ -26,9 +27,10 @@ from indexer.metrics import IndexerMetrics
 from indexer.pipeline import collect_garbage_seldom
 from indexer.quota import QuotaLimits
 from indexer.recording import merge_by_seq
-from indexer.repair import OpenRepair, Repair, open_worker
+from indexer.repair import OpenRepair, Repair, crew_of, open_worker
 from indexer.replay import PersistentWriter, Replay
 from indexer.report import ReplayReport
+from indexer.resync.crew import Crew, processes_for
 from indexer.resync.hosts import HostBudget
 from indexer.store import leases
 from indexer.store.status import IndexStatus, index_status
@@ -101,8 +103,20 @@ async def run(settings: Settings) -> None:
 
 async def repair(settings: Settings, *, with_parent: bool) -> None:
     """Asks hosts what waits to be asked of them, until a signal or the parent's end stops it."""
+    collect_garbage_seldom()
     await repair_process.run(
         repair_of(settings.indexer), lambda: _connect(settings, connections=CONNECTIONS), with_parent=with_parent
+    )
+
+
+async def join_crew(settings: Settings, processes: int) -> tuple[int, int]:
+    """Fetches as one of so many processes until the parent ends; how many repos, and with how many records."""
+    collect_garbage_seldom()
+    return await repair_process.run(
+        repair_of(settings.indexer).shared(processes),
+        lambda: _connect(settings, connections=CONNECTIONS),
+        with_parent=True,
+        rounds=False,
     )
 
 
@@ -127,27 +141,33 @@ async def backfill(settings: Settings, options: argparse.Namespace) -> int:
     given = settings.indexer
     listed = None if isinstance(given.repos, str) else given.repos
     plan = backfill_command.plan(options, relays=given.relay_urls, pdses=given.pds_urls, listed=listed)
-    async with _open_repair(settings, options) as (database, opened):
-        return await backfill_command.run(plan, database, opened, clock=_utc_now, admits=admission(given))
+    async with _open_repair(settings, options) as (database, opened, crew):
+        return await backfill_command.run(plan, database, opened, crew, clock=_utc_now, admits=admission(given))
 
 
 async def resync(settings: Settings, options: argparse.Namespace) -> int:
     """Has tracked repos fetched anew; the exit status."""
     plan = resync_command.plan(options)
-    async with _open_repair(settings, options) as (database, opened):
-        return await resync_command.run(plan, database, opened, clock=_utc_now)
+    async with _open_repair(settings, options) as (database, opened, crew):
+        return await resync_command.run(plan, database, opened, crew, clock=_utc_now)
 
 
 @asynccontextmanager
-async def _open_repair(settings: Settings, options: argparse.Namespace) -> AsyncGenerator[tuple[Database, OpenRepair]]:
-    """A worker by the settings, and by what the command line says over them."""
+async def _open_repair(
+    settings: Settings, options: argparse.Namespace
+) -> AsyncGenerator[tuple[Database, OpenRepair, Crew]]:
+    """A worker by the settings, and by what the command line says over them; and who fetches along with it."""
+    collect_garbage_seldom()
     what = repair_of(settings.indexer)
     if options.concurrency is not None:
         what = replace(what, fetches_at_once=options.concurrency)
     if options.host_rate is not None:
         what = replace(what, budget=replace(what.budget, requests_per_s=options.host_rate))
+    processes = options.processes or processes_for(what.fetches_at_once, _usable_cores(), what.budget.repos_at_once)
+    crew = crew_of(what, processes, os.environ)
+    what = what.shared(processes)
     async with _connect(settings, connections=CONNECTIONS) as database, open_worker(database, what) as opened:
-        yield database, opened
+        yield database, opened, crew
 
 
 async def set_cursor(settings: Settings, source: Source, seq: int) -> None:
@@ -191,6 +211,12 @@ async def read_status(settings: Settings) -> IndexStatus:
 
 def _connect(settings: Settings, *, connections: int) -> AbstractAsyncContextManager[Database]:
     return connect_database(settings.database, application_name="indexer", connections=connections)
+
+
+def _usable_cores() -> int:
+    if hasattr(os, "sched_getaffinity"):  # not on macOS
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def _utc_now() -> datetime:

@@ -287,6 +287,7 @@ class Stream(asyncio.BufferedProtocol):
     def _watch_life(self) -> None:
         """A silence is asked whether it is one; it is not, as long as it is we who do not listen."""
         now = self._loop.time()
+        self._cutter.allow_controls()
         if self._held:
             self._heard_at = now
         interval_s, timeout_s = self._liveness.ping_interval_s, self._liveness.ping_timeout_s

@@ -7,7 +7,7 @@ import signal
 
 
 class Stopped(Exception):
-    """A signal asked the process to stop."""
+    """The process is to stop: a signal asked for it, or who started it has ended."""
 
 
 async def stop_at_signal() -> None:

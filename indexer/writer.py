@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from time import monotonic
 from typing import TypeAlias
 
 from indexer import masks, quota
@@ -40,9 +41,9 @@ from indexer.arrivals import (
     TakedownOrdered,
 )
 from indexer.books import Effect, RecordKey
-from indexer.interpret import StoredMemory
+from indexer.interpret import MemoryOp, StoredMemory
 from indexer.ledger import Ledger
-from indexer.parking_lot import ParkingLimits, ParkingLot
+from indexer.parking_lot import Parked, ParkingLimits, ParkingLot
 from indexer.quota import QuotaLimits
 from indexer.record_state import RecordState
 from indexer.repo_state import RepoKey, RepoRow
@@ -57,6 +58,7 @@ from memory.space import PUBLIC
 from memory.store.identities import load_identities, store_identities
 
 FIRST_STATISTICS_AT = 500
+SUMMING_SHARE = 20
 
 
 @dataclass(slots=True)
@@ -72,6 +74,8 @@ class Outcome:
 
 
 Take: TypeAlias = Callable[[Connection, Sequence[Arrival]], Awaitable[Outcome]]
+Look: TypeAlias = Callable[[Ledger], None]
+"""Sees what is held and locked before anything is taken; what it raises goes through."""
 
 
 class Writer:
@@ -81,6 +85,8 @@ class Writer:
         self._database = database
         self._limits = limits
         self._parking = parking or ParkingLimits()
+        self._totals = (0, 0)
+        self._sum_at = 0.0  # when what is parked is summed up again
         self._records = 0  # that this writer has seen
         self._analyze_at = FIRST_STATISTICS_AT
 
@@ -96,7 +102,9 @@ class Writer:
             if not is_about_data(failure):
                 raise
             outcome = await self._transact(batch, now, self._take_in_halves)
-        await self._keep_statistics(batch)
+        await self.keep_statistics(
+            op for arrival in batch.arrivals if isinstance(arrival, CommitArrived) for op in arrival.ops
+        )
         return outcome
 
     async def _transact(self, batch: Batch, now: datetime, take: Take) -> Outcome:
@@ -108,14 +116,19 @@ class Writer:
                 await streams.advance_cursors(conn, batch.positions, now)
             return outcome
 
-    async def take(self, conn: Connection, arrivals: Sequence[Arrival], now: datetime) -> Outcome:
+    async def take(
+        self, conn: Connection, arrivals: Sequence[Arrival], now: datetime, look: Look | None = None
+    ) -> Outcome:
         """Applies arrivals within a transaction of the caller's, who commits it; raises what the database does."""
-        outcome = await self._take(conn, arrivals)
+        outcome = await self._take(conn, arrivals, look)
         await _count_rejections(conn, outcome, now)
         return outcome
 
-    async def _take(self, conn: Connection, arrivals: Sequence[Arrival]) -> Outcome:
-        ledger = await self._judge(conn, arrivals)
+    async def _take(self, conn: Connection, arrivals: Sequence[Arrival], look: Look | None = None) -> Outcome:
+        ledger = await self._load(conn, arrivals)
+        if look is not None:
+            look(ledger)
+        ledger.take(arrivals)
         await self._store(conn, ledger)
         return Outcome(ledger.tally, {repo for repo, _ in ledger.rows})
 
@@ -137,31 +150,34 @@ class Writer:
         outcome.add(await self._take_or_halve(conn, arrivals[middle:]))
         return outcome
 
-    async def _keep_statistics(self, batch: Batch) -> None:
-        """Lets Postgres count its rows while tables fill.
+    async def keep_statistics(self, written: Iterable[MemoryOp]) -> None:
+        """Lets Postgres count its rows while tables fill; call it once that is committed.
 
         What was never counted is planned for as if it were one row, so that each look-up reads all of its repo.
         Autovacuum would come within minutes.
         """
-        self._records += sum(_rows_of(arrival) for arrival in batch.arrivals if isinstance(arrival, CommitArrived))
+        self._records += sum(map(_rows_of, written))
         if self._records >= self._analyze_at:
+            self._analyze_at = 4 * self._records
             async with self._database.connection() as conn:
                 await record_rows.analyze(conn)
-            self._analyze_at = 4 * self._records
 
-    async def _judge(self, conn: Connection, arrivals: Sequence[Arrival]) -> Ledger:
+    async def _load(self, conn: Connection, arrivals: Sequence[Arrival]) -> Ledger:
+        """What the arrivals are judged against, its repos' rows locked."""
         rows = await _lock(conn, arrivals)
         touched = set(_touched(arrivals))
+        fresh = {arrival.repo for arrival in arrivals if isinstance(arrival, ContentsFetched) and arrival.fresh}
+        known = sorted(key for key in touched if key[0] not in fresh)
         explained = {repo for repo in map(_account_of, arrivals) if repo}
-        explained |= {row.repo for row in rows.values() if row.rev is None}
+        if unseen := {row.repo for row in rows.values() if row.rev is None}:
+            explained |= unseen & {each.commit.repo for each in arrivals if isinstance(each, CommitArrived)}
         ledger = Ledger(
             rows=rows,
-            held=await record_rows.held_records(conn, sorted(touched)) if touched else {},
+            held=await record_rows.held_records(conn, known) if known else {},
             statuses=await repo_rows.account_statuses(conn, explained) if explained else {},
             identities={found.did: found for found in await load_identities(conn, explained)} if explained else {},
         )
         ledger.denied = await denials.denied(conn, rows, touched)
-        ledger.take(arrivals)
         return ledger
 
     async def _store(self, conn: Connection, ledger: Ledger) -> None:
@@ -186,7 +202,8 @@ class Writer:
             await streams.quarantine_frames(conn, ledger.broken)
 
     async def _park(self, conn: Connection, ledger: Ledger) -> None:
-        lot = ParkingLot(self._parking, await streams.parked(conn, {commit.repo for commit in ledger.parked}))
+        sizes = await streams.parked_sizes(conn, {commit.repo for commit in ledger.parked})
+        lot = ParkingLot(self._parking, Parked(sizes, *await self._parked_totals(conn)))
         kept: list[CommitParked] = []
         for commit in ledger.parked:
             if lot.has(commit):
@@ -198,6 +215,19 @@ class Writer:
                 ledger.overflow(commit)
         if kept:
             await streams.park_commits(conn, kept)
+        self._totals = lot.totals
+
+    async def _parked_totals(self, conn: Connection) -> tuple[int, int]:
+        """How much is parked in all, and of strangers: with what this writer added since that was last summed up.
+
+        A sum goes through all that is parked, of which a flood makes much; so it takes a small part of the time.
+        """
+        began = monotonic()
+        if began >= self._sum_at:
+            self._totals = await streams.parked_totals(conn)
+            ended = monotonic()
+            self._sum_at = ended + SUMMING_SHARE * (ended - began)
+        return self._totals
 
 
 # What is applied, or was applied before, is no rejection.
@@ -210,10 +240,9 @@ async def _count_rejections(conn: Connection, outcome: Outcome, now: datetime) -
         await streams.count_rejections(conn, rejections, now)
 
 
-def _rows_of(arrival: CommitArrived) -> int:
-    """About how many rows a commit brings: a memory each, and an edge for each that it replaces."""
-    entries = [op.entry for op in arrival.ops]
-    return len(entries) + sum(len(entry.targets) for entry in entries if isinstance(entry, StoredMemory))
+def _rows_of(op: MemoryOp) -> int:
+    """About how many rows it brings: a memory, and an edge for each that it replaces."""
+    return 1 + len(op.entry.targets) if isinstance(op.entry, StoredMemory) else 1
 
 
 def is_about_data(failure: StatementFailed | StatementTimedOut) -> bool:
@@ -272,7 +301,11 @@ def _touched(arrivals: Iterable[Arrival]) -> Iterator[RecordKey]:
 
 def _account_of(arrival: Arrival) -> str | None:
     """The repo whose visibility may change."""
-    return _repo_of(arrival) if isinstance(arrival, AccountChanged | AccountAsked | IdentityResolved) else None
+    return (
+        _repo_of(arrival)
+        if isinstance(arrival, AccountChanged | AccountAsked | DeletionConfirmed | IdentityResolved)
+        else None
+    )
 
 
 async def _lock(conn: Connection, arrivals: Iterable[Arrival]) -> dict[RepoKey, RepoRow]:

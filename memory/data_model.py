@@ -18,6 +18,9 @@ JsonValue: TypeAlias = "str | int | bool | list[JsonValue] | dict[str, JsonValue
 NESTING_LEVELS_MAX: Final = 512
 """Maps and lists inside one another, the record itself among them."""
 
+ITEMS_MAX: Final = 10_000
+"""Values and keys in all: some milliseconds of everybody who reads them."""
+
 _MAP: Final = 5
 _LINK_TAG: Final = 42
 # A byte string of 37: multibase prefix 0, version 1, raw or DAG-CBOR, sha-256 or BLAKE3, 32 bytes of digest.
@@ -53,12 +56,18 @@ class NestedTooDeep(Rejected):
     reason = "nestedTooDeep"
 
 
+class TooManyItems(Rejected):
+    """The record has more items than any reader needs to go through."""
+
+    reason = "tooManyItems"
+
+
 def decode_record(block: bytes) -> dict[str, DagCborTypes]:
     """The properties of a record: links as `CID`, bytes as `bytes`.
 
     Accepts exactly the blocks that have a JSON form. Raises Undecodable for floats, bad UTF-8, keys that are repeated,
     out of order or reserved, integers beyond 64 bits, links that are no CID, bytes left over; NestedTooDeep for too
-    many levels.
+    many levels; TooManyItems.
     """
     _check_heads(block)
     try:
@@ -95,9 +104,13 @@ def _check_heads(block: bytes) -> None:
     owed = 1  # items still to come, in all open maps and lists
     remaining = 1  # items still to come in the innermost of them
     outer: list[int] = []  # the same of those around it
+    items_left = ITEMS_MAX
     while owed:
         if owed > end - position:  # every item has at least one byte
             raise Undecodable
+        if owed > items_left:
+            raise TooManyItems
+        items_left -= 1
         owed -= 1
         remaining -= 1
         head = block[position]

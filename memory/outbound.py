@@ -314,7 +314,7 @@ def _failures_of(host: str) -> Generator[None]:
         raise HostUnavailable(f"{host} did not answer in time", host=host) from error
     except NameUnknown as error:
         raise HostUnknown(f"{host} has no address", host=host) from error
-    except (DnsUnavailable, NetworkError, ProtocolError) as error:
+    except (DnsUnavailable, NetworkError, ProtocolError, OSError) as error:  # what is no TLS record is an ssl.SSLError
         raise HostUnavailable(f"{host} cannot be reached ({type(error).__name__})", host=host) from error
 
 

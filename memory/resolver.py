@@ -17,7 +17,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from memory.database import Database
-from memory.errors import Rejected, Unavailable
+from memory.errors import Misconfigured, Rejected, Unavailable
 from memory.handles import Handles
 from memory.identity import BadIdentity, Identity, PlcExport, did_web_url, identity_of_document, parse_document
 from memory.outbound import Limits, Outbound
@@ -25,12 +25,15 @@ from memory.outbound_errors import ForbiddenAddress, ForbiddenUrl, HostRefused
 from memory.outbound_hosts import HostLimits
 from memory.store.identities import load_identities, store_identity
 from memory.tasks import TaskGroup
+from memory.telemetry import get_logger
 
 MAX_AGE: Final = timedelta(hours=24)
 LOOK_UP_INTERVAL: Final = timedelta(minutes=10)
 RETRY_INTERVAL: Final = timedelta(minutes=1)  # where a look-up was not answered at all
 HANDLE_RETRY_INTERVAL: Final = timedelta(hours=1)  # where all but the handle was
 PLC_LIMITS: Final = HostLimits(requests_per_s=10.0, burst=1, concurrent=8, waiting=300)
+
+MAX_DID_CHARS: Final = 255  # of those that can be asked for; the syntax allows more
 
 _AUDIT_LOG_LIMITS: Final = Limits(max_bytes=4 * 1024 * 1024, total_s=30.0)
 _NOT_FOUND: Final = 404
@@ -190,6 +193,11 @@ class IdentityResolver:
             asked = replace(asked, failure=_Failure(failure.message, failure.reason))
         except Unavailable as failure:
             asked = replace(asked, failure=_Failure(failure.message))
+        except Misconfigured:
+            raise
+        except Exception as bug:  # noqa: BLE001  the edge: one look-up must not take the others along
+            get_logger().error("look_up_failed", did=did, exc_info=bug)
+            asked = replace(asked, failure=_Failure("the look-up went wrong"))
         self._keep(did, asked)
         return asked
 
@@ -300,6 +308,15 @@ class _Recent:
 
     def drop(self, did: str) -> None:
         self._entries.pop(did, None)
+
+
+def is_resolvable(did: str) -> bool:
+    """Whether a DID can be asked for at all: of a method that the protocol uses, and as long as one can be there."""
+    try:
+        _require_known_method(did)
+    except BadIdentity:
+        return False
+    return len(did) <= MAX_DID_CHARS
 
 
 def _require_known_method(did: str) -> None:

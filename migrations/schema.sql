@@ -157,6 +157,7 @@ CREATE TABLE public.repos (
     fetch_after timestamp with time zone,
     latest_asked_at timestamp with time zone,
     audited_at timestamp with time zone,
+    hastened_at timestamp with time zone,
     CONSTRAINT repos_state_check CHECK ((state = ANY (ARRAY['pending'::text, 'resyncing'::text, 'active'::text, 'desynchronized'::text, 'error'::text])))
 );
 
@@ -170,6 +171,7 @@ CREATE TABLE public.requests (
     attempts integer DEFAULT 0 NOT NULL,
     asked_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
     failure text COLLATE pg_catalog."C",
+    tracked boolean DEFAULT true NOT NULL,
     CONSTRAINT requests_kind_check CHECK ((kind = ANY (ARRAY['fetch'::text, 'latest_commit'::text, 'repo_status'::text, 'confirm_deletion'::text, 'identity'::text])))
 );
 
@@ -266,4 +268,4 @@ CREATE INDEX repos_by_state ON public.repos USING btree (state) WHERE (state <> 
 
 CREATE INDEX repos_by_tracking ON public.repos USING btree (tracked_at) WHERE (space = ''::text);
 
-CREATE INDEX requests_by_time ON public.requests USING btree (kind, not_before);
+CREATE INDEX requests_by_time ON public.requests USING btree (kind, tracked, not_before);

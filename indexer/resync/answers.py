@@ -12,7 +12,16 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Any, Final, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, StrictBool, StringConstraints, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    JsonValue,
+    StrictBool,
+    StringConstraints,
+    ValidationError,
+)
 
 from memory.errors import Rejected
 from memory.identifiers import is_cid, is_did, is_tid
@@ -31,6 +40,7 @@ _STATUS_OF_ERROR: Final = {
     "RepoDeactivated": "deactivated",
 }
 _STATUS: Final = re.compile("[a-z-]{1,64}")
+_NO_TEXT: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 _BAD_REQUEST: Final = 400
 
 
@@ -137,6 +147,13 @@ def read_page(host: str, answer: bytes) -> RepoPage:
     return RepoPage(repos, said.cursor or None, len(said.repos) - len(repos))
 
 
+def _plain(text: str) -> str:
+    """What a database can store; raises ValueError."""
+    if _NO_TEXT.search(text):
+        raise ValueError("a control character, or half a character")
+    return text
+
+
 class _Edge(BaseModel):
     """The form of JSON from outside: what we do not read may be anything."""
 
@@ -157,12 +174,12 @@ class _LatestCommit(_Edge):
 
 class _Description(_Edge):
     did: str
-    collections: Annotated[list[str], Field(max_length=MAX_COLLECTIONS)]
+    collections: Annotated[list[Annotated[str, AfterValidator(_plain)]], Field(max_length=MAX_COLLECTIONS)]
 
 
 class _Page(_Edge):
     repos: Annotated[list[JsonValue], Field(max_length=MAX_PAGE_REPOS)]
-    cursor: Annotated[str, StringConstraints(max_length=MAX_CURSOR_CHARS)] | None = None
+    cursor: Annotated[str, StringConstraints(max_length=MAX_CURSOR_CHARS), AfterValidator(_plain)] | None = None
 
 
 _Answer = TypeVar("_Answer", bound=_Edge)

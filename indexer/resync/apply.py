@@ -35,19 +35,21 @@ from indexer.arrivals import (
 from indexer.books import RequestKind
 from indexer.consumer import Consumer
 from indexer.frames import open_frame
-from indexer.interpret import InvalidMemory, MemoryOp, StoredMemory, interpret_block
+from indexer.interpret import Interpreter, MemoryOp, StoredMemory
+from indexer.ledger import Ledger
 from indexer.patience import despite_conflicts
 from indexer.repo_state import RepoRow, RepoState
+from indexer.resync.slices import Slice
 from indexer.store import denials, fetches, streams
 from indexer.store import repos as repo_rows
-from indexer.verify.reasons import Fault
 from indexer.writer import Writer, is_about_data
 from memory.database import Database
-from memory.errors import Rejected
+from memory.errors import Rejected, Unavailable
 from memory.identifiers import cid_text
 from memory.identity import Identity
 from memory.queries import Connection, StatementFailed, StatementTimedOut
 from memory.space import PUBLIC
+from memory.store.identities import load_identities
 
 SLICE_OPS: Final = 500
 SLICE_BYTES: Final = 4 * 1024 * 1024
@@ -73,6 +75,20 @@ class FetchOvertaken(Rejected):
     reason = "fetch_overtaken"
 
 
+class Moved(Unavailable):
+    """The account is at another host now, or under another key: who was asked has nothing more to say."""
+
+
+class _NotFetched(Exception):
+    """The repo is not tracked, or denied."""
+
+
+class _Take(Protocol):
+    """Takes something in a transaction of its own: at once, or as far as the database can hold it."""
+
+    async def __call__(self, *, in_halves: bool) -> None: ...
+
+
 class Contents(Protocol):
     """The records of our collection in a repo, in order of rkey (by bytes)."""
 
@@ -95,6 +111,7 @@ class Fetch:
     before_reason: str | None
     rev: str | None  # that is held
     asked_at: datetime  # what was asked until then is answered by it
+    rested_at: datetime | None = None  # if nothing comes of it, none begins before
 
     def begin_to_apply(self) -> None:
         """From now on what is held may be of no one commit."""
@@ -142,20 +159,17 @@ class Applier:
         """
         async with self._database.connection() as conn:
             held = await fetches.held_cids(conn, fetch.repo)
-        gone = set(held)
-        for count, (rkey, _) in enumerate(contents.leaves()):
-            gone.discard(rkey)
-            if count % 1000 == 0:
-                await asyncio.sleep(0)
+        gone = await _gone(held or {}, contents)
         put = 0
         waiting: list[MemoryOp] = []
         waiting_bytes = 0
-        first = True
+        first, fresh = True, held is None
         time = asyncio.get_running_loop().time
         yielded = time()
-        for op in self._ops(fetch.repo, held, gone, contents):
+        for op in self._ops(fetch.repo, held or {}, gone, contents):
             if len(waiting) == self._slice_ops or waiting_bytes >= SLICE_BYTES:
-                await self._take_slice(fetch, head.rev, waiting, first=first)
+                await self._take_slice(fetch, slice_ := Slice(head.rev, waiting, first, fresh))
+                fresh = fresh and not slice_.has_targets
                 waiting, waiting_bytes, first = [], 0, False
             waiting.append(op)
             waiting_bytes += _bytes_of(op)
@@ -163,9 +177,7 @@ class Applier:
             if time() - yielded > YIELD_EVERY_S:
                 await asyncio.sleep(0)
                 yielded = time()
-        await despite_conflicts(
-            lambda: self._finish(fetch, identity, head, waiting, next_not_before, first=first), "fetch_end"
-        )
+        await self._finish(fetch, identity, head, Slice(head.rev, waiting, first, fresh), next_not_before)
         return Difference(put, len(gone))
 
     async def answer(self, repo: str, asked_at: datetime, *further: Arrival) -> None:
@@ -189,14 +201,23 @@ class Applier:
 
     async def _begin(self, repo: str, identity: Identity, asked_at: datetime) -> Fetch | None:
         token, now = uuid4(), self._clock()
-        async with self._database.transaction() as conn:
-            row = await self._lock(conn, repo)
-            if row is None:
-                return None
-            begun = [IdentityResolved(at_hosts(now), identity), FetchBegun(at_hosts(now), repo, token)]
-            await self._writer.take(conn, begun, now)
-            fetch = Fetch(repo, token, *_before(row), row.rev, asked_at)
-            return fetch if await self._has(conn, fetch) else None
+        seen: list[tuple[RepoRow, Fetch]] = []
+
+        def look(ledger: Ledger) -> None:
+            row = ledger.rows.get((repo, PUBLIC))
+            if row is None or (repo, PUBLIC, None) in ledger.denied:
+                raise _NotFetched
+            seen.append((row, Fetch(repo, token, *_before(row), row.rev, asked_at)))
+
+        begun = [IdentityResolved(at_hosts(now), identity), FetchBegun(at_hosts(now), repo, token)]
+        try:
+            async with self._database.transaction() as conn:
+                await self._writer.take(conn, begun, now, look)
+                await _require_newest(conn, identity)
+        except _NotFetched:
+            return None
+        [(row, fetch)] = seen
+        return fetch if row.fetch_token == token else None
 
     async def _refuse(self, repo: str, identity: Identity | None, reason: str) -> None:
         token, now = uuid4(), self._clock()
@@ -215,24 +236,24 @@ class Applier:
         fetch: Fetch,
         identity: Identity,
         head: FetchedHead,
-        ops: Sequence[MemoryOp],
+        last: Slice,
         next_not_before: Callable[[], datetime],
-        *,
-        first: bool,
     ) -> None:
-        now = self._clock()
-        async with self._database.transaction() as conn:
-            await self._require(conn, fetch)
-            await self._take_ops(conn, fetch, head.rev, ops, first=first, now=now)
+        async def finish(*, in_halves: bool) -> None:
+            now = self._clock()
             applied = FetchApplied(at_hosts(now), fetch.repo, fetch.token, head, fetch.asked_at, next_not_before())
-            await self._writer.take(conn, [applied], now)
-            await self._drain(conn, fetch.repo, identity, now)
+            async with self._database.transaction() as conn:
+                await self._take(conn, fetch, last, now, applied, in_halves=in_halves)
+                await _require_newest(conn, identity)
+                await self._drain(conn, fetch.repo, identity, now)
+
+        await self._despite_data(last, finish, "fetch_end")
 
     async def _give_up(self, fetch: Fetch, identity: Identity, reason: str | None, further: Sequence[Arrival]) -> None:
-        now = self._clock()
+        now, before = self._clock(), (fetch.before, fetch.before_reason)
         async with self._database.transaction() as conn:
             if await self._has(conn, fetch):
-                failed = FetchFailed(at_hosts(now), fetch.repo, fetch.token, fetch.before, fetch.before_reason, reason)
+                failed = FetchFailed(at_hosts(now), fetch.repo, fetch.token, *before, reason, fetch.rested_at)
                 await self._writer.take(conn, [failed], now)
                 await self._drain(conn, fetch.repo, identity, now)
             if further:
@@ -242,21 +263,49 @@ class Applier:
         """What there is to do: deletes first, for the quota is of what is left, then in order of rkey."""
         for rkey in sorted(gone):
             yield MemoryOp(rkey, None)
+        interpreter = Interpreter(repo, PUBLIC)
         for rkey, cid in contents.leaves():
             text = cid_text(cid)
             if held.get(rkey) != text:
-                entry = interpret_block(repo, PUBLIC, rkey, text, contents.block(cid))
+                entry = interpreter.interpret(rkey, text, contents.block(cid))
                 yield MemoryOp(rkey, entry, created=rkey not in held)
 
-    async def _take_slice(self, fetch: Fetch, rev: str, ops: Sequence[MemoryOp], *, first: bool) -> None:
-        async def take() -> None:
+    async def _take_slice(self, fetch: Fetch, slice_: Slice) -> None:
+        async def take(*, in_halves: bool) -> None:
             now = self._clock()
             async with self._database.transaction() as conn:
-                await self._require(conn, fetch)
-                await self._take_ops(conn, fetch, rev, ops, first=first, now=now)
+                await self._take(conn, fetch, slice_, now, in_halves=in_halves)
 
         fetch.begin_to_apply()
-        await despite_conflicts(take, "fetch_slice")
+        await self._despite_data(slice_, take, "fetch_slice")
+
+    async def _despite_data(self, slice_: Slice, take: _Take, what: str) -> None:
+        """Has a slice taken in a transaction, at once if the database can hold all of it."""
+        try:
+            await despite_conflicts(lambda: take(in_halves=False), what)
+        except (StatementFailed, StatementTimedOut) as failure:
+            if not is_about_data(failure) or not slice_.can_be_less:
+                raise
+            await despite_conflicts(lambda: take(in_halves=True), what)
+        if not slice_.fresh or slice_.has_targets:  # else nothing was looked up
+            await self._writer.keep_statistics(slice_.ops)
+
+    async def _take(
+        self, conn: Connection, fetch: Fetch, slice_: Slice, now: datetime, *further: Arrival, in_halves: bool
+    ) -> None:
+        """Applies a slice and what follows it. Raises FetchOvertaken."""
+
+        def require(ledger: Ledger) -> None:
+            row = ledger.rows.get((fetch.repo, PUBLIC))
+            if row is None or row.fetch_token != fetch.token:
+                raise FetchOvertaken
+
+        if in_halves:
+            await self._require(conn, fetch)
+            await self._take_or_halve(conn, fetch, slice_, now)
+            await self._writer.take(conn, further, now)
+        else:
+            await self._writer.take(conn, [_arrival(fetch, slice_, now), *further], now, require)
 
     async def _lock(self, conn: Connection, repo: str) -> RepoRow | None:
         """The row of a repo that may be fetched."""
@@ -272,24 +321,17 @@ class Applier:
         if not await self._has(conn, fetch):
             raise FetchOvertaken
 
-    async def _take_ops(
-        self, conn: Connection, fetch: Fetch, rev: str, ops: Sequence[MemoryOp], *, first: bool, now: datetime
-    ) -> None:
-        """Applies ops; one that the database cannot hold becomes an invalid record, and takes no other along."""
+    async def _take_or_halve(self, conn: Connection, fetch: Fetch, slice_: Slice, now: datetime) -> None:
+        """An op that the database cannot hold becomes an invalid record, and takes no other along."""
         try:
             async with conn.transaction():
-                slice_ = ContentsFetched(at_hosts(now), fetch.repo, fetch.token, rev, tuple(ops), first)
-                await self._writer.take(conn, [slice_], now)
+                await self._writer.take(conn, [_arrival(fetch, slice_, now)], now)
             return
         except (StatementFailed, StatementTimedOut) as failure:
-            if not is_about_data(failure) or not _can_be_less(ops):
+            if not is_about_data(failure) or not slice_.can_be_less:
                 raise
-        if len(ops) == 1:
-            await self._take_ops(conn, fetch, rev, [_unstorable(ops[0])], first=first, now=now)
-            return
-        middle = len(ops) // 2
-        await self._take_ops(conn, fetch, rev, ops[:middle], first=first, now=now)
-        await self._take_ops(conn, fetch, rev, ops[middle:], first=False, now=now)
+        for part in slice_.parts():
+            await self._take_or_halve(conn, fetch, part, now)
 
     async def _drain(self, conn: Connection, repo: str, identity: Identity, now: datetime) -> None:
         """Judges what came live meanwhile, in its order, against what is held now."""
@@ -309,6 +351,17 @@ class Applier:
                     for each in judged
                 ]
             await self._writer.take(conn, arrivals, now)
+
+
+async def _require_newest(conn: Connection, identity: Identity) -> None:
+    """Raises Moved where another process has learnt since that the author is elsewhere, or has another key.
+
+    Once the repo's row is locked: who acts upon an identity locks it too.
+    """
+    for stored in await load_identities(conn, [identity.did]):
+        known, newest = (identity.host, identity.signing_key), (stored.host, stored.signing_key)
+        if stored.resolved_at > identity.resolved_at and known != newest:
+            raise Moved
 
 
 class _Known:
@@ -333,14 +386,20 @@ def _before(row: RepoRow) -> tuple[RepoState, str | None]:
     return row.state, row.reason
 
 
-def _can_be_less(ops: Sequence[MemoryOp]) -> bool:
-    """Whether ops can be halved, or one of them left out."""
-    return len(ops) > 1 or (len(ops) == 1 and isinstance(ops[0].entry, StoredMemory))
+async def _gone(held: dict[str, str], contents: Contents) -> set[str]:
+    """What is held and is no more."""
+    gone = set(held)
+    if not gone:
+        return gone
+    for count, (rkey, _) in enumerate(contents.leaves()):
+        gone.discard(rkey)
+        if count % 1000 == 0:
+            await asyncio.sleep(0)
+    return gone
 
 
-def _unstorable(op: MemoryOp) -> MemoryOp:
-    cid = op.entry.cid if op.entry is not None else ""
-    return MemoryOp(op.rkey, InvalidMemory(cid, Fault.UNSTORABLE, b""), op.created)
+def _arrival(fetch: Fetch, slice_: Slice, now: datetime) -> ContentsFetched:
+    return slice_.arrival(at_hosts(now), fetch.repo, fetch.token)
 
 
 def _bytes_of(op: MemoryOp) -> int:

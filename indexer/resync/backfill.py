@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from time import monotonic
 
+from indexer.resync.crew import Crew
 from indexer.resync.named import Named, Outcome
 from indexer.resync.search import Search
 from indexer.resync.watch import FetchWatch
@@ -28,7 +29,7 @@ class Report:
     found: int  # that may hold memories, or were named
     new: int  # of them, that were not tracked before
     whole: int  # that needed no fetch
-    fetched: int  # by this process
+    fetched: int  # by this command
     records: int  # of all collections, verified in those
     failed: dict[str, int]  # reason → repos that wait for another attempt
     waiting: int  # repos whose hosts cannot be asked for a while
@@ -60,7 +61,17 @@ class Progress:
 class Backfill:
     """One run."""
 
-    def __init__(self, worker: HostWorker, watch: FetchWatch, *, search: Search | None, named: Named) -> None:
+    def __init__(
+        self,
+        worker: HostWorker,
+        watch: FetchWatch,
+        *,
+        search: Search | None,
+        named: Named,
+        crew: Crew | None = None,
+    ) -> None:
+        """`crew` fetches along; null: the worker is alone."""
+        self._crew = crew or Crew(())
         self._worker = worker
         self._watch = watch
         self._search = search
@@ -96,7 +107,10 @@ class Backfill:
         self._fetched_before, self._records_before = self._worker.fetched, self._worker.records
         broken_off: str | None = None
         async with TaskGroup() as tasks:
-            working = [tasks.create_task(self._worker.run())]
+            working = [
+                tasks.create_task(self._worker.run()),
+                tasks.create_task(self._crew.run(lambda: self.progress.left)),
+            ]
             if self._search is not None:
                 await self._watch.count_once()
                 self._left_at_first, self._failed_at_first = self._watch.left, self._watch.failed
@@ -140,8 +154,8 @@ class Backfill:
             found=found,
             new=new,
             whole=whole,
-            fetched=self._worker.fetched - self._fetched_before,
-            records=self._worker.records - self._records_before,
+            fetched=self._worker.fetched - self._fetched_before + self._crew.fetched,
+            records=self._worker.records - self._records_before + self._crew.records,
             failed=failed,
             waiting=waiting,
             continued_from=continued_from,

@@ -13,7 +13,7 @@ from weakref import WeakValueDictionary
 
 from indexer.arrivals import AccountAsked, FetchedHead, IdentityResolved
 from indexer.resync.answers import AccountStatus
-from indexer.resync.apply import Applier, Fetch, FetchOvertaken, at_hosts
+from indexer.resync.apply import Applier, Fetch, FetchOvertaken, Moved, at_hosts
 from indexer.resync.download import FetchedRepo, download
 from indexer.resync.hosts import RepoHosts
 from indexer.store.fetches import HostClaim
@@ -26,7 +26,7 @@ from memory.identity import Identity
 from memory.outbound_errors import HostNotAsked, HostUnavailable
 from memory.outbound_hosts import LOOK_AGAIN_S
 from memory.queries import StatementFailed
-from memory.resolver import IdentityResolver
+from memory.resolver import LOOK_UP_INTERVAL, IdentityResolver, IdentityUnavailable
 from memory.signatures import parse_did_key
 from memory.tasks import TaskGroup
 from memory.telemetry import get_logger
@@ -44,10 +44,6 @@ class NoHost(Rejected):
     """The DID document names no host."""
 
     reason = "no_host"
-
-
-class Moved(Unavailable):
-    """The account is at another host now, which has to be asked."""
 
 
 class StaleRepo(Rejected):
@@ -107,16 +103,19 @@ class Fetcher:
         if fetch is None:
             await self._applier.answer(claim.repo, claim.requested_at)
             return None
+        began = time.monotonic()
         try:
-            return await self._fetch(claim, fetch, identity, host)
+            return await self._fetch(claim, fetch, identity, host, began)
         except FetchOvertaken:
             raise
         except (Rejected, Unavailable, StatementFailed) as failure:
+            fetch.rested_at = self._rested(began)
             await self._applier.give_up(fetch, identity, _told_reason(failure))
             raise
 
     async def author(self, repo: str) -> Identity:
         """Who is asked for; one without a host is looked up anew before that is believed."""
+        await self._resolver.reload([repo])  # the daemon may have learnt of a move or a new key
         identity = (await self._resolver.resolve(repo)).identity
         if identity.host is None and not identity.tombstoned:
             identity = (await self._resolver.refresh(repo)).identity
@@ -125,17 +124,22 @@ class Fetcher:
     async def require_still_there(self, identity: Identity) -> None:
         """Asks anew where an account is whose host does not serve it: an old host's word counts for nothing.
 
-        Raises Moved.
+        Raises Moved; Unavailable where that cannot be told now.
         """
-        if (await self._resolver.refresh(identity.did)).identity.host != identity.host:
+        await self._resolver.reload([identity.did])
+        found = await self._resolver.refresh(identity.did)
+        if found.identity.host != identity.host:
             raise Moved
+        if found.stale and self._clock() - found.identity.resolved_at > LOOK_UP_INTERVAL:
+            raise IdentityUnavailable("The identity cannot be renewed at the moment.", did=identity.did)
 
     async def _refuse(self, claim: HostClaim, identity: Identity | None, refused: Rejected) -> None:
         """Has the repo say why it cannot even be asked for."""
         await self._applier.refuse(claim.repo, identity, str(refused.reason))
 
-    async def _fetch(self, claim: HostClaim, fetch: Fetch, identity: Identity, host: str) -> AccountStatus | None:
-        began = time.monotonic()
+    async def _fetch(
+        self, claim: HostClaim, fetch: Fetch, identity: Identity, host: str, began: float
+    ) -> AccountStatus | None:
         async with AsyncExitStack() as held, TaskGroup() as tasks:
             keeping = tasks.create_task(self._keep(claim))
             async with self._hosts.repo(host, claim.repo) as answer:

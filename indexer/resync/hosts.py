@@ -11,7 +11,7 @@ import ssl
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 from urllib.parse import quote, urlencode
 
@@ -43,7 +43,9 @@ LONGEST_PAUSE_S: Final = 24 * 3600.0
 LIST_REPOS_LIMIT: Final = 1000
 LIST_REPOS_BY_COLLECTION_LIMIT: Final = 2000
 
-REPO_LIMITS: Final = StreamLimits(max_bytes=4 * GIB, total_s=3600.0)
+REPO_LIMITS: Final = StreamLimits(max_bytes=4 * GIB, min_bytes_per_s=128 * 1024, grace_s=60.0, total_s=3600.0)
+# One site's part of all fetches: names below a domain cost nothing, and each of its hosts may be as slow as it can.
+SITE_PART: Final = 4
 
 _MAX_ANSWER_BYTES: Final = 64 * 1024
 _MAX_DESCRIPTION_BYTES: Final = 1024 * 1024  # a DID document is in it, and every collection
@@ -58,12 +60,28 @@ class HostBudget:
     burst: int = 10
     questions_at_once: int = 4  # of each host
     repos_at_once: int = 4  # of each host
-    repos_per_site: int = 8  # a domain with all below it
+    repos_per_site: int = 2  # a domain with all below it
     repos_in_all: int = 64
     waiting: int = 256  # for each of these
     answer_s: float = 10.0  # that an answer may take
     page_s: float = 60.0  # that a page of a list may take
     repo: StreamLimits = REPO_LIMITS
+
+    def for_fetches(self, at_once: int) -> HostBudget:
+        """The same, with one site's share of so many fetches at a time."""
+        return replace(self, repos_per_site=max(1, at_once // SITE_PART))
+
+    def shared(self, processes: int) -> HostBudget:
+        """What each of so many processes may ask, so that all together ask no more than this."""
+        return replace(
+            self,
+            requests_per_s=self.requests_per_s / processes,
+            burst=max(1, self.burst // processes),
+            questions_at_once=max(1, self.questions_at_once // processes),
+            repos_at_once=max(1, self.repos_at_once // processes),
+            repos_per_site=max(1, self.repos_per_site // processes),
+            repos_in_all=max(1, self.repos_in_all // processes),
+        )
 
 
 class RepoHosts:

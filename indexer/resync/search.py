@@ -24,6 +24,7 @@ from indexer.store import fetches
 from indexer.store.fetches import Sweep
 from memory.database import Database
 from memory.outbound_errors import HostUnavailable
+from memory.resolver import is_resolvable
 
 ATTEMPTS: Final = 6  # to read on where a server does not answer
 LONGEST_WAIT_S: Final = 600.0  # that a server may ask for
@@ -113,7 +114,10 @@ class Search:
     async def _take(self, page: DiscoveryPage, before: Sweep) -> Sweep:
         """Has the repos of a page tracked and asked for; how far the sweep is then."""
         now, progress = self._clock(), self.progress
-        repos = [(found.did, found.host) for found in page.found if self._admits(found.did)]
+        # Who lists them can make up any DIDs: one that nobody can resolve would be tried for ever.
+        repos = [
+            (found.did, found.host) for found in page.found if is_resolvable(found.did) and self._admits(found.did)
+        ]
         sweep = replace(
             before,
             page_cursor=page.position,

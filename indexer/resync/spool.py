@@ -21,16 +21,19 @@ from memory.errors import Rejected, Unavailable
 MEMORY_BYTES: Final = 16 * 1024 * 1024
 MAX_FILED_BLOCKS: Final = 8_000_000  # an index of 68 MB
 BLOCK_COST_BYTES: Final = 250  # what a block takes in memory beyond its own bytes
+MAX_MISREADS: Final = 32  # blocks of other CIDs that are read for one: chance gives no repo so many
 
 _CID_BYTES: Final = 36
-_DIGEST_AT: Final = 4
 _SIZE_BYTES: Final = 4
 _HEAD_BYTES: Final = _SIZE_BYTES + _CID_BYTES
 _READ_BYTES: Final = 4096  # nearly every block in one call
 _WRITE_BYTES: Final = 256 * 1024
 
-# An entry of the index: of a digest's first 64 bits those behind the ones that choose its bucket, as many as there is
-# room for, then the block's place in the file.
+# An entry of the index: of a hash of the CID (64 bits) those behind the ones that choose its bucket, as many as there is
+# room for, then the block's place in the file. An author can find CIDs that share the first bits of their digests, so
+# each file hashes with a salt of its own.
+_SALT_BYTES: Final = 16
+_HASH_MASK: Final = (1 << 64) - 1
 _BUCKET_BITS: Final = 10
 _BUCKETS: Final = 1 << _BUCKET_BITS
 _BUCKET_SHIFT: Final = 64 - _BUCKET_BITS
@@ -87,7 +90,7 @@ class Spool:
         self._file.add(blocks)
 
     def get(self, cid: bytes, /) -> bytes | None:
-        """A block, if it has come; raises DiskUnavailable."""
+        """A block, if it has come; raises DiskUnavailable, and Rejected(too_big) where others are in its way."""
         block = self._held.get(cid)
         if block is None and self._file is not None:
             return self._file.get(cid)
@@ -112,6 +115,7 @@ class _BlockFile:
             _give_up(error)
         self._end = 0
         self._unwritten = bytearray()
+        self._salt = os.urandom(_SALT_BYTES)
         self._index = [array("Q") for _ in range(_BUCKETS)]
         self._sorted: set[int] = set()
 
@@ -125,9 +129,9 @@ class _BlockFile:
         self._file.close()
 
     def add(self, blocks: Sequence[tuple[bytes, bytes]]) -> None:
-        index, unwritten, place = self._index, self._unwritten, self._end
+        index, unwritten, place, salt = self._index, self._unwritten, self._end, self._salt
         for cid, block in blocks:
-            number = int.from_bytes(cid[_DIGEST_AT : _DIGEST_AT + 8])
+            number = hash(salt + cid) & _HASH_MASK
             index[number >> _BUCKET_SHIFT].append(number << _BUCKET_BITS & _MARK | place)
             size = len(block)
             unwritten += size.to_bytes(_SIZE_BYTES) + cid + block
@@ -151,13 +155,19 @@ class _BlockFile:
         return data[_HEAD_BYTES:end]
 
     def find(self, cid: bytes, length: int) -> tuple[int, bytes] | None:
-        """A block's place, and `length` bytes of the file from there on, unless the file ends before."""
-        number = int.from_bytes(cid[_DIGEST_AT : _DIGEST_AT + 8])
+        """A block's place, and `length` bytes of the file from there on, unless the file ends before.
+
+        Raises Rejected(too_big) where too many other blocks have its entry.
+        """
+        number = hash(self._salt + cid) & _HASH_MASK
         bucket = self._bucket(number >> _BUCKET_SHIFT)
         mark = number << _BUCKET_BITS & _MARK
-        for at in range(bisect_left(bucket, mark), len(bucket)):
+        first = bisect_left(bucket, mark)
+        for at in range(first, len(bucket)):
             if bucket[at] & _MARK != mark:
                 break
+            if at - first == MAX_MISREADS:
+                raise Rejected(reason=Unattributable.TOO_BIG)
             place = bucket[at] - mark
             data = self._read(length, place)
             if data[_SIZE_BYTES:_HEAD_BYTES] == cid:

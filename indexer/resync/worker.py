@@ -197,8 +197,12 @@ class HostWorker:
             raise HostNotAsked(f"{host} is busy", host=host, retry_after_s=wait_s)
 
     async def _identify(self, claim: HostClaim) -> Identity:
+        await self._resolver.reload([claim.repo])
         if claim.kind is RequestKind.CONFIRM_DELETION:  # a tombstone would be the answer
-            return (await self._resolver.refresh(claim.repo)).identity
+            identity = (await self._resolver.refresh(claim.repo)).identity
+            if identity.resolved_at < claim.requested_at:  # from before the word that deletes
+                raise IdentityUnavailable("The identity cannot be renewed at the moment.", did=claim.repo)
+            return identity
         if claim.reason != GAP:
             return await self._fetcher.author(claim.repo)
         # What was lost may have been the word of a move: the host to ask is the one that is named since.
@@ -238,7 +242,7 @@ class HostWorker:
         status = await self._hosts.repo_status(host, identity.did)
         told = await self._told(claim, identity, host, status)
         if not status.active and status.status == DELETED:
-            told.append(DeletionConfirmed(at_hosts(self._clock()), claim.repo))
+            told.append(DeletionConfirmed(at_hosts(self._clock()), claim.repo, host))
         return told
 
     async def _told(self, claim: HostClaim, identity: Identity, host: str, status: AccountStatus) -> list[Arrival]:

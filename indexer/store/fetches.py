@@ -80,9 +80,10 @@ async def standing(conn: Connection, repo: str) -> Standing | None:
     return Standing(row["rev"], RepoState(row["state"])) if row else None
 
 
-async def held_cids(conn: Connection, repo: str) -> dict[str, str]:
-    """Rkey → CID of every public record that is held, valid or not."""
-    return {row["rkey"]: row["cid"] for row in await _SQL.held_cids.fetch(conn, repo=repo)}
+async def held_cids(conn: Connection, repo: str) -> dict[str, str] | None:
+    """Rkey → CID of every public record that is held, valid or not; null: none is, and none ever was."""
+    rows = await _SQL.held_cids.fetch(conn, repo=repo)
+    return {row["rkey"]: row["cid"] for row in rows if row["cid"] is not None} if rows else None
 
 
 async def order_fetches(

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from uuid import UUID
 
+from indexer.store.streams import QUARANTINED_BYTES
 from memory.queries import Connection, load_queries
 
 _SQL = load_queries(Path(__file__).parent / "sql" / "leases.sql")
@@ -59,5 +60,5 @@ async def set_cursor(conn: Connection, source: str, seq: int, now: datetime) -> 
 
 async def times_met(conn: Connection, source: str, previous_seq: int, frame: bytes) -> int:
     """How often these bytes were quarantined at this place."""
-    met = await _SQL.times_met.fetchval(conn, source=source, previous_seq=previous_seq, frame=frame)
+    met = await _SQL.times_met.fetchval(conn, source=source, previous_seq=previous_seq, frame=frame[:QUARANTINED_BYTES])
     return 0 if met is None else int(met)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import TypeVar
 
 from indexer.books import RecordKey
 from indexer.interpret import InvalidMemory, StoredMemory, storable
@@ -24,6 +25,18 @@ def record_columns(keys: Iterable[RecordKey]) -> dict[str, object]:
         "spaces": [key[1] for key in ordered],
         "rkeys": [key[2] for key in ordered],
     }
+
+
+_Value = TypeVar("_Value")
+
+
+def _column(values: Iterable[_Value]) -> list[_Value]:
+    """Values for one column of an `unnest`, which fills what is missing with nulls: none at all if all are null.
+
+    The driver looks at each value several times, and most columns of most batches are empty.
+    """
+    column = list(values)
+    return column if any(value is not None for value in column) else []
 
 
 async def held_records(conn: Connection, keys: Iterable[RecordKey]) -> dict[RecordKey, HeldRecord]:
@@ -67,13 +80,15 @@ async def insert_versions(conn: Connection, rows: Sequence[tuple[RecordKey, NewV
         numbers=[version.number for _, version in rows],
         operations=[version.operation for _, version in rows],
         cids=[entry and entry.cid for entry in entries],
-        scopes=[entry and storable(entry.memory.scope) for entry in entries],
+        scopes=_column(entry and storable(entry.memory.scope) for entry in entries),
         content_bytes=[entry.content_bytes if entry else 0 for entry in entries],
         content_sha256s=[entry.content_sha256 if entry else EMPTY_SHA256 for entry in entries],
-        records=[version.entry.record if version.entry and version.overwritten_at else None for _, version in rows],
+        records=_column(
+            version.entry.record if version.entry and version.overwritten_at else None for _, version in rows
+        ),
         observed_ats=[version.observed_at for _, version in rows],
-        overwritten_ats=[version.overwritten_at for _, version in rows],
-        redacted_ats=[version.redacted_at for _, version in rows],
+        overwritten_ats=_column(version.overwritten_at for _, version in rows),
+        redacted_ats=_column(version.redacted_at for _, version in rows),
     )
 
 
@@ -104,16 +119,16 @@ async def upsert_memories(conn: Connection, rows: Sequence[CurrentMemory]) -> No
         revs=[row.rev for row in rows],
         records=[row.entry.record for row in rows],
         contents=[storable(memory.content) for memory in memories],
-        kinds=[storable(memory.kind) for memory in memories],
-        scopes=[storable(memory.scope) for memory in memories],
-        agents=[storable(memory.agent) for memory in memories],
-        clients=[storable(memory.client) for memory in memories],
+        kinds=_column(storable(memory.kind) for memory in memories),
+        scopes=_column(storable(memory.scope) for memory in memories),
+        agents=_column(storable(memory.agent) for memory in memories),
+        clients=_column(storable(memory.client) for memory in memories),
         created_ats=[memory.created_at for memory in memories],
-        updated_ats=[memory.updated_at for memory in memories],
+        updated_ats=_column(memory.updated_at for memory in memories),
         first_indexed_ats=[row.first_indexed_at for row in rows],
         indexed_ats=[row.indexed_at for row in rows],
-        occurred_froms=[memory.occurred and memory.occurred.start for memory in memories],
-        occurred_tos=[memory.occurred and memory.occurred.end for memory in memories],
+        occurred_froms=_column(memory.occurred and memory.occurred.start for memory in memories),
+        occurred_tos=_column(memory.occurred and memory.occurred.end for memory in memories),
         versions=[row.version for row in rows],
         content_bytes=[row.entry.content_bytes for row in rows],
         terms=[row.entry.terms for row in rows],

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Final
 
 from indexer.arrivals import SourceKind
 from indexer.books import Answer, Request
 from indexer.repo_state import RepoKey, RepoRow, RepoState, SourceStatus
 from memory.queries import Connection, load_queries
+
+# What is due within that may be claimed: by the clock of who claims it, before which a frame may have waited here.
+SOON: Final = timedelta(minutes=2)
 
 _SQL = load_queries(Path(__file__).parent / "sql" / "repos.sql")
 
@@ -59,6 +63,7 @@ async def update_repos(conn: Connection, rows: Sequence[RepoRow]) -> None:
         fetch_afters=[row.fetch_after for row in rows],
         latest_asked_ats=[row.latest_asked_at for row in rows],
         audited_ats=[row.audited_at for row in rows],
+        hastened_ats=[row.hastened_at for row in rows],
     )
 
 
@@ -110,6 +115,7 @@ async def upsert_requests(conn: Connection, requests: Sequence[Request]) -> None
             spaces=spaces,
             kinds=[request.kind for request in urgent],
             times=[request.at for request in urgent],
+            soon=SOON,
         )
 
 

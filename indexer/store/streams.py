@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
+from typing import Final
 
 from indexer.arrivals import CommitParked, CommitUnparked, FrameBroken, Position
 from indexer.books import RESYNCING, Effect
-from indexer.parking_lot import Parked
+from indexer.parking_lot import ParkedKey
 from memory.queries import Connection, load_queries
+
+QUARANTINED_BYTES: Final = 64 * 1024  # of each frame, from its beginning
+QUARANTINED_MAX: Final = 1_000  # of each source, beside those that are met again
+MET_AGAIN: Final = ("broken_frame", "too_large")  # reasons for which a source is left, and the frame read anew
 
 _SQL = load_queries(Path(__file__).parent / "sql" / "streams.sql")
 
@@ -50,7 +56,8 @@ async def count_rejections(conn: Connection, counts: Mapping[tuple[str, str, Eff
 async def quarantine_frames(conn: Connection, broken: Sequence[FrameBroken]) -> None:
     """Keeps bytes that are no frame; one that was met at the same place before is counted."""
     # One statement may touch a row once: the same bytes at the same place within a batch were met once.
-    distinct = list({(item.place.source.url, item.place.seq, item.frame): item for item in broken}.values())
+    cut = [replace(item, frame=item.frame[:QUARANTINED_BYTES]) for item in broken]
+    distinct = list({(item.place.source.url, item.place.seq, item.frame): item for item in cut}.values())
     await _SQL.quarantine_frames.execute(
         conn,
         sources=[item.place.source.url for item in distinct],
@@ -58,15 +65,21 @@ async def quarantine_frames(conn: Connection, broken: Sequence[FrameBroken]) -> 
         frames=[item.frame for item in distinct],
         reasons=[item.reason for item in distinct],
         times=[item.place.seen_at for item in distinct],
+        met_again=list(MET_AGAIN),
+        rows_max=QUARANTINED_MAX,
     )
 
 
-async def parked(conn: Connection, repos: Iterable[str]) -> Parked:
-    """What is parked of these repos, and how much in all."""
+async def parked_sizes(conn: Connection, repos: Iterable[str]) -> dict[ParkedKey, int]:
+    """What is parked of these repos, in bytes."""
     waiting = await _SQL.parked_commits.fetch(conn, repos=list(repos))
+    return {(row["repo"], row["rev"], row["source"]): row["bytes"] for row in waiting}
+
+
+async def parked_totals(conn: Connection) -> tuple[int, int]:
+    """How many bytes are parked in all, and of repos that are not tracked; it goes through all of it."""
     total = await _SQL.parked_bytes.fetchrow(conn)
-    sizes = {(row["repo"], row["rev"], row["source"]): row["bytes"] for row in waiting}
-    return Parked(sizes, total["total"], total["strangers"]) if total else Parked(sizes, 0, 0)
+    return (total["total"], total["strangers"]) if total else (0, 0)
 
 
 async def parked_repos(conn: Connection, at_most: int) -> set[str]:

@@ -257,7 +257,7 @@ async def test_claim_is_kept_while_a_host_is_slow(patient: Mending, monkeypatch:
     patient.start()
     await patient.pds.until_asked("getRepo")
     for _ in range(3):
-        patient.clock.advance(seconds=100)
+        patient.clock.advance(seconds=0.8 * CLAIM.total_seconds())
         await patient.until(lambda: patient.wait_s(alice), CLAIM.total_seconds())
         await patient.rounds.round()
         assert (await patient.state(alice))[0] == "resyncing"

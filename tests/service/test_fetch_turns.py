@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from datetime import timedelta
+from itertools import chain, repeat
+from types import SimpleNamespace
 from uuid import UUID, uuid4
 
 import pytest
@@ -225,16 +227,41 @@ async def test_rest_is_longer_after_a_longer_fetch_and_never_more_than_a_day(
     world: Mending, monkeypatch: pytest.MonkeyPatch
 ):
     rests: list[timedelta] = []
-    for number, took_s in enumerate((10.0, 1_000.0, 1_000_000.0)):
-        person = written(world, f"{number}")
-        times = iter([0.0, took_s])
-        monkeypatch.setattr("indexer.resync.fetch.time.monotonic", lambda times=times: next(times, took_s))
+    for took_s in (10.0, 1_000.0, 1_000_000.0):
+        person = written(world, f"{took_s}")
+        times = chain([0.0], repeat(took_s))
+        monkeypatch.setattr("indexer.resync.fetch.time", SimpleNamespace(monotonic=times.__next__))
         await world.ask(person)
         world.start(world.new_worker())
         await world.until_answered(person)
         await world.stop()
         rests.append((await world.row(person))["fetch_after"] - world.clock.now)
     assert rests == [timedelta(seconds=90), timedelta(seconds=9_000), timedelta(days=1)]
+
+
+async def test_rest_is_as_long_after_a_fetch_that_failed(world: Mending, monkeypatch: pytest.MonkeyPatch):
+    alice = written(world, "alice")
+    world.pds.misbehave(Fault.CUT_OFF, "getRepo")
+    times = chain([0.0], repeat(1_000.0))
+    monkeypatch.setattr("indexer.resync.fetch.time", SimpleNamespace(monotonic=times.__next__))
+    await world.ask(alice)
+    world.start()
+    await world.until_failed(alice)
+    assert (await world.row(alice))["fetch_after"] - world.clock.now == timedelta(seconds=9_000)
+
+
+async def test_account_that_is_switched_off_and_on_leaves_a_claim_alone(world: Mending):
+    alice = written(world, "alice")
+    await world.ask(alice)
+    await world.value("update repos set state = 'error', rev = null, data_cid = null")
+    [claimed] = await claim(world)
+    await world.live(alice.account_frame(active=False, status="deactivated"), alice.account_frame(active=True))
+    assert (await world.row(alice))["hastened_at"] == world.clock.now
+    assert await claim(world) == []
+    await put_back(world, claimed, timedelta(hours=1))
+    world.clock.advance(minutes=11)
+    await world.live(alice.account_frame(active=False, status="deactivated"), alice.account_frame(active=True))
+    assert [each.repo for each in await claim(world)] == [alice.did]
 
 
 async def test_operators_word_counts_over_rest_and_over_what_failed(world: Mending):

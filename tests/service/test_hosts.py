@@ -199,6 +199,32 @@ async def test_slow_host_holds_up_no_other(fake: Pds, other: Pds):
         await asyncio.gather(*fetching)
 
 
+@pytest.mark.parametrize(("fetches", "share"), [(1, 1), (3, 1), (8, 2), (64, 16)])
+def test_one_site_gets_a_quarter_of_all_fetches(fetches: int, share: int):
+    assert HostBudget().for_fetches(fetches).repos_per_site == share
+
+
+def test_one_site_gets_a_quarter_of_what_is_fetched_by_default():
+    assert HostBudget() == HostBudget().for_fetches(8)
+
+
+async def test_site_is_asked_for_no_more_repos_than_its_share(fake: Pds):
+    fake.misbehave(Fault.SLOW)
+    budget = replace(BUDGET, repos_at_once=4).for_fetches(8)
+    async with open_repo_hosts(Names(), budget, allowed=LOOPBACK) as hosts, TaskGroup() as tasks:
+        fetching = [tasks.create_task(car(hosts, fake)) for _ in range(6)]
+        await fake.until_asked("getRepo", 2)
+        assert hosts.available_in_s(fake.url) > 0.0
+        fake.release.set()
+        await asyncio.gather(*fetching)
+    assert fake.most_at_once["getRepo"] == 2
+
+
+def test_repo_that_drips_is_given_up_soon():
+    assert HostBudget().repo.min_bytes_per_s >= 128 * 1024
+    assert HostBudget().repo.grace_s == 60.0
+
+
 async def test_hosts_that_the_operator_named_have_slots_of_their_own(fake: Pds, other: Pds):
     fake.misbehave(Fault.SLOW)
     budget = replace(BUDGET, repos_in_all=1)

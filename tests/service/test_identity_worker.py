@@ -9,13 +9,14 @@ from pathlib import Path
 from time import monotonic
 
 import pytest
+from structlog.testing import capture_logs
 
 from indexer.identity_worker import SITE_AT_ONCE, IdentityWorker
 from indexer.intake import Intake, WaitingRelease
 from indexer.metrics import IndexerMetrics
 from memory.database import Database
 from memory.outbound_hosts import Hosts
-from memory.resolver import PLC_LIMITS, IdentityResolver
+from memory.resolver import PLC_LIMITS, IdentityResolver, Resolved
 from memory.tasks import TaskGroup
 from tests.daemons import Clock
 from tests.fakes.directory import Mood, document
@@ -27,8 +28,8 @@ FLOOD = 3000
 HONEST = "did:web:honest.test"
 NEWCOMER, KNOWN = did_of("newcomer"), did_of("known")
 ASK = """
-insert into requests (repo, kind, reason, requested_at, not_before)
-select did, 'identity', 'key_unknown', $2, $2 from unnest($1::text[]) as did
+insert into requests (repo, kind, reason, requested_at, not_before, tracked)
+select did, 'identity', 'key_unknown', $2, $2, $3 from unnest($1::text[]) as did
 """
 
 
@@ -40,11 +41,12 @@ class Working:
         self.internet = internet
         self.intake = intake
         self.clock = clock
+        self.metrics = IndexerMetrics()
 
     async def ask(self, dids: Iterable[str], *, tracked: bool = False) -> None:
         """Due from now on, behind what was asked before."""
         async with self.database.transaction() as conn:
-            await conn.execute(ASK, list(dids), self.clock.now)
+            await conn.execute(ASK, list(dids), self.clock.now, tracked)
             if tracked:
                 await conn.execute(
                     "insert into repos (repo, state, tracked_at, changed_at)"
@@ -83,8 +85,9 @@ async def working(database: Database, internet: Internet) -> AsyncGenerator[Work
     plc_url = f"https://{PLC}"
     async with internet.outbound(hosts=Hosts(named={plc_url: PLC_LIMITS})) as outbound, TaskGroup() as tasks:
         resolver = IdentityResolver(outbound, Owners(), database, tasks, plc_url=plc_url, clock=clock)
-        worker = tasks.create_task(IdentityWorker(database, resolver, intake, IndexerMetrics(), clock).run())
-        yield Working(database, internet, intake, clock)
+        work = Working(database, internet, intake, clock)
+        worker = tasks.create_task(IdentityWorker(database, resolver, intake, work.metrics, clock).run())
+        yield work
         worker.cancel()
         internet.fake.release.set()
 
@@ -130,3 +133,28 @@ async def test_site_is_asked_on_as_it_answers(database: Database, internet: Inte
         internet.fake.release.set()
         await work.answered(*flood()[: 3 * SITE_AT_ONCE])
         assert work.asked_of_site(".evil.example") == 3 * SITE_AT_ONCE
+
+
+async def test_claim_that_goes_wrong_is_counted_and_left_and_takes_no_other_along(
+    database: Database, internet: Internet, monkeypatch: pytest.MonkeyPatch
+):
+    resolve = IdentityResolver.resolve
+
+    async def go_wrong(resolver: IdentityResolver, did: str) -> Resolved:
+        if did == KNOWN:
+            raise RuntimeError("Mandarin")
+        return await resolve(resolver, did)
+
+    monkeypatch.setattr(IdentityResolver, "resolve", go_wrong)
+    async with working(database, internet) as work:
+        await work.ask([KNOWN], tracked=True)  # comes first
+        with capture_logs() as logs:
+            await work.ask([NEWCOMER, HONEST])
+            await work.answered(NEWCOMER, HONEST)
+        async with database.connection() as conn:
+            left = await conn.fetch(
+                "select repo from requests where repo = $1 and not_before > $2", KNOWN, work.clock.now
+            )
+        assert len(left) == 1
+    assert work.metrics.look_ups.labels("failed")._value.get() == 1
+    assert [(told["event"], told["did"]) for told in logs] == [("look_up_failed", KNOWN)]

@@ -204,6 +204,16 @@ async def test_own_list_is_read_in_order_and_ends():
     assert await positions(set(), None, 2) == [([], None)]
 
 
+@pytest.mark.parametrize(
+    "did", ["did:example:alice", "did:plc:short", "did:web:localhost:path", f"did:web:{'a' * 60}{f'.{"a" * 62}' * 3}.x"]
+)
+async def test_did_that_nobody_can_resolve_is_not_tracked(world: World, did: str):
+    search = world.search(HOST, pages=pages_of([ALICE, did]))
+    await search.run()
+    assert await world.rows("select repo from repos") == [(ALICE,)]
+    assert (search.progress.listed, search.progress.found) == (2, 1)
+
+
 async def test_own_list_is_tracked_and_asked_for(world: World):
     search = world.search(HOST, pages=pages_of([ALICE, BOB]))
     await search.run()

@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from memory.database import Database
 from memory.identity import BadIdentity, Identity
@@ -247,3 +248,22 @@ async def test_document_that_went_bad_leaves_what_was_known(world: World):
     del world.fake.documents[MARA]
     world.wait(MAX_AGE + INSTANT)
     assert await world.resolver.resolve(MARA) == Resolved(mara(), stale=True)
+
+
+async def test_look_up_that_goes_wrong_ends_neither_the_others_nor_what_is_known(
+    world: World, monkeypatch: pytest.MonkeyPatch
+):
+    await world.resolver.resolve(MARA)
+    world.fake.documents[NOOR] = document(NOOR, handle="noor.example", pds=PDS, key=KEY)
+    world.wait(MAX_AGE + INSTANT)
+
+    async def go_wrong(*_: object) -> bytes:
+        raise RuntimeError("Mandarin")
+
+    with monkeypatch.context() as broken, capture_logs() as logs:
+        broken.setattr(world.outbound, "get", go_wrong)
+        assert await world.resolver.resolve(MARA) == Resolved(mara(), stale=True)
+        assert isinstance(await failing(world.resolver.resolve(NOOR)), IdentityUnavailable)
+    assert [(told["event"], told["did"]) for told in logs] == [("look_up_failed", MARA), ("look_up_failed", NOOR)]
+    world.wait(RETRY_INTERVAL)
+    assert (await world.resolver.resolve(NOOR)).identity.signing_key == KEY

@@ -83,13 +83,17 @@ async def test_of_several_answers_the_one_that_says_most_counts(database: Databa
 
 # Sites
 
+ASKED = """
+insert into requests (repo, kind, reason, requested_at, not_before, tracked) values ($1, 'identity', '', $2, $2, false)
+"""
+
 
 async def claimed(database: Database, dids: Sequence[str], busy: Mapping[str, int], at_most: int = 10) -> list[str]:
     """Who is claimed of these, which fell due in that order; a site has two claims at most, the directory three."""
     async with database.transaction() as conn:
         for number, did in enumerate(dids):
             due = LONG_AGO + number * SECOND
-            await conn.execute("insert into requests values ($1, '', 'identity', '', $2, $2)", did, due)
+            await conn.execute(ASKED, did, due)
         claims = await requests.claim(
             conn,
             RequestKind.IDENTITY,
@@ -129,7 +133,7 @@ async def test_directory_is_a_site_with_a_share_of_its_own(database: Database):
 
 async def test_domain_that_only_ends_like_a_busy_one_is_another(database: Database):
     async with database.transaction() as conn:
-        await conn.execute("insert into requests values ('did:web:aa.example', '', 'identity', '', $1, $1)", LONG_AGO)
+        await conn.execute(ASKED, "did:web:aa.example", LONG_AGO)
     busy = SiteShares(plc=3, others=2, busy={"a.example": 2})
     async with database.connection() as conn:
         [claim] = await requests.claim(

@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from indexer.frames import BrokenFrame, event_of_others, open_frame
+from indexer.frames import OVERCLAIMING, BrokenFrame, event_of_others, open_frame
 from indexer.interpret import InvalidMemory, interpret_block
 from indexer.verify.car import Link, encode_block, read_car
 from indexer.verify.node import parse_node
 from indexer.verify.reasons import Fault, Inconsistent, Unattributable
 from indexer.verify.signed import parse_commit
-from memory.claims import ITEMS_MAX, claims_fit
+from memory.claimed_lengths import ITEMS_MAX, LACKING_MAX, overclaims
 from memory.errors import Rejected
 from memory.identifiers import cid_text
 from memory.space import PUBLIC
@@ -67,8 +67,9 @@ def test_record_that_claims_much_is_invalid():
 def test_frame_that_claims_much_is_broken():
     bomb = encode_block({"op": 1, "t": "#commit"}) + nested_claims(SIZE, b"\xa1ax")
     assert event_of_others(bomb, lambda _: False) is None
-    with pytest.raises(BrokenFrame):
+    with pytest.raises(BrokenFrame) as caught:
         open_frame(bomb)
+    assert caught.value.reason == OVERCLAIMING
 
 
 def test_frame_of_very_many_items_is_broken():
@@ -80,8 +81,9 @@ def test_frame_of_very_many_items_is_broken():
 @given(st.lists(json_like, min_size=2, max_size=2))
 def test_what_a_decoder_reads_has_room_for_its_claims(items: list[Any]):
     data = b"".join(encode_block(item) for item in items)
-    assert claims_fit(data, 2)
-    assert not claims_fit(data, 3)
+    assert not overclaims(data, 2)
+    assert not overclaims(data, 2 + LACKING_MAX)
+    assert not overclaims(data[:-1], 2), "cut off, it is broken in a common way"
 
 
 def test_car_whose_header_claims_much_is_no_car():

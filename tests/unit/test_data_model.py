@@ -12,7 +12,15 @@ from cbrrr import CID, encode_dag_cbor
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memory.data_model import NESTING_LEVELS_MAX, NestedTooDeep, Undecodable, decode_record, record_json
+from memory.data_model import (
+    ITEMS_MAX,
+    NESTING_LEVELS_MAX,
+    NestedTooDeep,
+    TooManyItems,
+    Undecodable,
+    decode_record,
+    record_json,
+)
 from memory.errors import Rejected
 
 VECTORS = Path(__file__).parents[2].parent / "shared" / "vectors"
@@ -108,9 +116,15 @@ def test_levels_that_follow_one_another_are_not_inside_one_another() -> None:
     assert decode_record(record(siblings)) == {"x": siblings}
 
 
+def test_record_of_very_many_items_is_refused() -> None:
+    decode_record(with_item(b"\x99" + (ITEMS_MAX - 10).to_bytes(2) + bytes(ITEMS_MAX - 10)))
+    with pytest.raises(TooManyItems):
+        decode_record(with_item(b"\x99" + ITEMS_MAX.to_bytes(2) + bytes(ITEMS_MAX)))
+
+
 def test_lists_that_claim_more_than_the_block_holds_are_refused_before_they_are_made() -> None:
     claim = b"\x9a" + (900_000).to_bytes(4, "big")
-    with pytest.raises(Undecodable):
+    with pytest.raises((Undecodable, TooManyItems)):
         decode_record(with_item(claim * 400 + b"\0" * 990_000))
 
 

@@ -202,6 +202,8 @@ def test_description_tells_the_collections():
         {"did": DID, "collections": "a.b.c"},
         {"did": DID, "collections": [1]},
         {"did": DID, "collections": ["a"] * 10_001},
+        {"did": DID, "collections": ["a.b.c", "Mandarin\0"]},
+        {"did": DID, "collections": ["a.b.c", "Mandarin\ud800"]},
     ],
 )
 def test_description_without_a_list_of_collections_is_unreadable(said: Any):
@@ -277,6 +279,15 @@ def test_only_a_plain_yes_makes_an_account_active(active: Any):
 )
 def test_page_that_is_none_is_unreadable(said: Any):
     unreadable(read_page, encoded(said))
+
+
+@pytest.mark.parametrize("character", ["\0", "\n", "\x1b", "\x7f", "\x85", "\ud800", "\udfff"])
+def test_cursor_that_no_database_or_terminal_should_get_makes_a_page_unreadable(character: str):
+    unreadable(read_page, encoded({"repos": [{"did": DID}], "cursor": f"17{character}"}))
+
+
+def test_cursor_may_be_written_in_any_script():
+    assert page_of(cursor="17 … \U0001f34a").cursor == "17 … \U0001f34a"
 
 
 @pytest.mark.parametrize("answer", [*NO_JSON, b'{"repos":' + b"[" * 100_000])

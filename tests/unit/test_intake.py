@@ -5,7 +5,6 @@ from collections.abc import Coroutine
 from typing import Any
 
 from indexer.arrivals import FrameBroken, FrameIgnored, Place, Position, RepoCutOff, Source, SourceKind
-from indexer.frames import OpenFrame
 from indexer.intake import Intake, Load, Waiting, WaitingArrival, WaitingFrame, WaitingRelease
 from tests.builders import START
 
@@ -28,7 +27,7 @@ def intake(clock: Clock | None = None, **bounds: int) -> Intake:
 
 
 def frame(seq: int, repo: str = ALICE, *, size: int = 10, source: Source = RELAY) -> WaitingFrame:
-    return WaitingFrame(source, seq, repo, b"x" * size, OpenFrame({}, {}))
+    return WaitingFrame(source, seq, repo, b"x" * size)
 
 
 async def receive(into: Intake, *frames: WaitingFrame) -> None:

@@ -149,6 +149,18 @@ def test_account_that_is_shown_again_before_it_is_whole_is_fetched_without_furth
     assert row.state is RepoState.ERROR
 
 
+def test_account_that_is_switched_on_again_and_again_is_hastened_once_in_a_while():
+    row = tracked_row(state=RepoState.ERROR, reason="sync")
+    hastened: list[bool] = []
+    for number, after in enumerate((timedelta(0), HASTEN_INTERVAL - timedelta(seconds=1), HASTEN_INTERVAL)):
+        ledger = ledger_of(row)
+        at = replace(place(7 + number), seen_at=AT + after)
+        row.show(visible=False, status="deactivated", at=AT)
+        ledger.take([AccountChanged(at, DID, True, None)])
+        hastened += [request.urgent for request in ledger.requests.values()]
+    assert hastened == [True, False, True]
+
+
 def test_denied_repo_that_is_shown_again_stays_denied():
     row = tracked_row(visible=False, state=RepoState.PENDING, reason="denied", data_cid=None)
     ledger = ledger_of(row)
@@ -174,6 +186,15 @@ def test_first_identity_of_a_repo_asks_nothing():
     ledger = ledger_of(row)
     ledger.take([IdentityResolved(place(6), identity(6))])
     assert (row.host, row.signing_key) == (identity(6).host, identity(6).signing_key)
+    assert ledger.requests == {}
+
+
+def test_identity_of_a_repo_of_which_nothing_is_held_asks_nothing():
+    """A discovery told its host: the fetch that it waits for compares all there is."""
+    row = tracked_row(host=identity(0).host, rev=None, commit_cid=None, data_cid=None, state=RepoState.PENDING)
+    ledger = ledger_of(row)
+    ledger.take([IdentityResolved(place(6), identity(6))])
+    assert row.signing_key == identity(6).signing_key
     assert ledger.requests == {}
 
 

@@ -286,13 +286,30 @@ def test_first_commit_of_a_repo_whose_fetch_failed_is_taken_behind_its_gate():
     assert (row.state, row.reason, row.rev) == (RepoState.PENDING, "first_seen_in_the_middle", rev(3))
 
 
-@pytest.mark.parametrize("before", list(set(RepoState) - {RepoState.RESYNCING}))
+@pytest.mark.parametrize("state", [RepoState.DESYNCHRONIZED, RepoState.ERROR])
+def test_first_commit_after_a_fetch_that_failed_makes_nothing_whole(state: RepoState):
+    """What that fetch had begun to bring may be held already."""
+    row = replace(new_row(), state=state)
+    ledger = ledger_of(row)
+    ledger.take([commit(1)])
+    assert (row.state, row.rev) == (RepoState.PENDING, rev(1))
+    assert "fetch" in asked(ledger)
+
+
+@pytest.mark.parametrize("before", [state for state in RepoState if state is not RepoState.RESYNCING])
 def test_repo_is_what_it_was_where_nothing_is_wrong_with_it(before: RepoState):
     row = fetching(rev=None, data_cid=None)
     ledger = ledger_of(row)
     ledger.take([failed(before, None)])
     assert (row.state, row.reason, row.fetch_token) == (before, "sync", None)
     assert ledger.tally == {}
+
+
+@pytest.mark.parametrize("reason", ["bad_signature", None])
+def test_repo_rests_after_a_fetch_that_failed(reason: str | None):
+    row = fetching()
+    ledger_of(row).take([replace(failed(RepoState.ACTIVE, reason), next_not_before=LATER)])
+    assert row.fetch_after == LATER
 
 
 @pytest.mark.parametrize("arrival", [contents(put(RKEY)), applied(), failed(RepoState.ACTIVE, "bad_signature")])

@@ -4,7 +4,14 @@ from typing import Any
 
 import pytest
 
-from indexer.arrivals import AccountAsked, AccountChanged, DeletionConfirmed, HeadCompared, IdentityResolved
+from indexer.arrivals import (
+    AccountAsked,
+    AccountChanged,
+    DeletionConfirmed,
+    HeadCompared,
+    IdentityResolved,
+    RequestAnswered,
+)
 from indexer.books import Answer, RequestKind
 from indexer.ledger import Ledger
 from indexer.repo_state import RepoRow, RepoState
@@ -131,7 +138,18 @@ def test_host_that_serves_an_account_no_more_hides_it():
     row, ledger = hosted()
     ledger.take([told(False, "takendown")])
     assert (row.visible, row.status, ledger.requests) == (False, "takendown", {})
+
+
+def test_repo_whose_host_does_not_serve_it_has_been_compared_too():
+    row, ledger = hosted()
+    ledger.take([told(False, "takendown"), RequestAnswered(place(9), DID, RequestKind.LATEST_COMMIT, AT)])
     assert row.audited_at == place(9).seen_at, "it need not be asked again at once"
+
+
+def test_other_answers_compare_nothing():
+    row, ledger = hosted()
+    ledger.take([told(True), RequestAnswered(place(9), DID, RequestKind.REPO_STATUS, AT)])
+    assert row.audited_at is None
 
 
 def test_word_of_a_host_that_the_account_has_left_hides_nothing():
@@ -195,7 +213,7 @@ def test_purged_account_that_its_host_serves_again_is_fetched_whole():
 
 def test_answer_about_an_account_that_is_not_tracked_means_nothing():
     ledger = ledger_of(None)
-    ledger.take([told(False, "deleted"), DeletionConfirmed(place(9), STRANGER)])
+    ledger.take([told(False, "deleted"), DeletionConfirmed(place(9), STRANGER, PDS.url)])
     assert (ledger.requests, ledger.changed_statuses, ledger.purged) == ({}, {}, set())
 
 
@@ -204,7 +222,7 @@ def test_answer_about_an_account_that_is_not_tracked_means_nothing():
 
 def test_confirmed_deletion_purges_and_keeps_the_gate():
     row, ledger = hosted(memory_count=3)
-    ledger.take([told(False, "deleted"), DeletionConfirmed(place(9), DID)])
+    ledger.take([told(False, "deleted"), DeletionConfirmed(place(9), DID, PDS.url)])
     assert ledger.purged == {row.key}
     assert (row.purged, row.rev, row.memory_count, ledger.requests) == (True, rev(1), 0, {})
     assert set(ledger.answered) == {Answer(row.key, kind, None) for kind in RequestKind}
@@ -212,18 +230,18 @@ def test_confirmed_deletion_purges_and_keeps_the_gate():
 
 def test_confirmed_deletion_counts_whatever_word_hides_the_account():
     row, ledger = hosted()
-    ledger.take([relayed(5, False, "deactivated"), told(False, "deleted"), DeletionConfirmed(place(9), DID)])
+    ledger.take([relayed(5, False, "deactivated"), told(False, "deleted"), DeletionConfirmed(place(9), DID, PDS.url)])
     assert row.purged
 
 
 def test_deletion_at_a_host_that_the_account_has_left_purges_nothing():
     row, ledger = hosted()
     ledger.take([IdentityResolved(place(8), identity(8, host="https://new.test"))])
-    ledger.take([told(False, "deleted"), DeletionConfirmed(place(9), DID)])
+    ledger.take([told(False, "deleted"), DeletionConfirmed(place(9), DID, PDS.url)])
     assert (row.visible, row.purged) == (True, False)
 
 
 def test_late_commit_of_a_purged_account_resurrects_nothing():
     row, ledger = hosted()
-    ledger.take([told(False, "deleted"), DeletionConfirmed(place(9), DID), commit(1, put("3kaaaaaaaaa2a"))])
+    ledger.take([told(False, "deleted"), DeletionConfirmed(place(9), DID, PDS.url), commit(1, put("3kaaaaaaaaa2a"))])
     assert (row.purged, ledger.records) == (True, {})

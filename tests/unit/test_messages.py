@@ -9,7 +9,10 @@ from indexer.frames import MAX_FRAME_BYTES
 from indexer.messages import (
     BEGINNING_BYTES,
     BUFFER_BYTES,
+    CONTROLS_MAX,
     LET_BY_BYTES_MAX,
+    SHORT_PART_BYTES,
+    SHORT_PARTS_MAX,
     BrokenTraffic,
     Message,
     MessageCutter,
@@ -180,6 +183,66 @@ def test_fragments_without_end_are_given_up():
             listener.feed(frame(chunk, CONT if n else BINARY, fin=False))
     assert broken.value.close_code == CloseCode.MESSAGE_TOO_BIG
     assert len(listener.taken) == 1
+
+
+# Frames that bring nothing
+
+
+@pytest.mark.parametrize("part", [b"", bytes(SHORT_PART_BYTES - 1)], ids=len)
+@pytest.mark.parametrize("opcode", [BINARY, TEXT])
+def test_message_in_too_many_short_parts_is_given_up(part: bytes, opcode: int):
+    listener, go_on = Listener(), frame(part, CONT, fin=False)
+    listener.feed(frame(part, opcode, fin=False) + go_on * (SHORT_PARTS_MAX - 1))
+    with pytest.raises(BrokenTraffic, match="short parts") as broken:
+        listener.feed(go_on)
+    assert broken.value.close_code == CloseCode.PROTOCOL_ERROR
+    assert listener.taken == []
+
+
+def test_message_above_the_limit_that_goes_on_with_nothing_is_given_up():
+    listener, go_on = Listener(), frame(b"", CONT, fin=False)
+    listener.feed(frame(bytes(MAX_FRAME_BYTES + 1), fin=False) + go_on * SHORT_PARTS_MAX)
+    with pytest.raises(BrokenTraffic, match="short parts"):
+        listener.feed(go_on)
+    [large] = listener.taken
+    assert isinstance(large, TooLarge)
+    assert not large.ended
+
+
+def test_message_may_come_in_as_many_short_parts_and_so_may_the_next():
+    parts = [b"x"] * SHORT_PARTS_MAX
+    assert cut(*fragments(*parts), *fragments(*parts)) == [b"".join(parts)] * 2
+
+
+def test_message_may_come_in_any_number_of_parts_that_are_not_short():
+    parts = [bytes(SHORT_PART_BYTES)] * (5 * SHORT_PARTS_MAX)
+    assert cut(*fragments(*parts)) == [b"".join(parts)]
+
+
+@pytest.mark.parametrize("opcode", [PING, PONG])
+@pytest.mark.parametrize("payload", [b"", bytes(125)], ids=len)
+def test_flood_of_control_frames_is_given_up(opcode: int, payload: bytes):
+    listener = Listener()
+    with pytest.raises(BrokenTraffic, match="flood") as broken:
+        listener.feed(frame(b"before") + frame(payload, opcode) * (CONTROLS_MAX + 1))
+    assert broken.value.close_code == CloseCode.PROTOCOL_ERROR
+    assert listener.taken == [b"before"]
+    assert len(listener.controls) == CONTROLS_MAX
+
+
+def test_flood_of_control_frames_is_none_the_less_for_messages_in_between():
+    listener = Listener()
+    with pytest.raises(BrokenTraffic, match="flood"):
+        listener.feed((frame(b"", PING) + frame(b"x")) * (CONTROLS_MAX + 1))
+    assert len(listener.taken) == CONTROLS_MAX
+
+
+def test_control_frames_may_go_on_for_ever_in_their_time():
+    listener = Listener()
+    for _ in range(3):
+        listener.cutter.allow_controls()
+        listener.feed(frame(b"", PING) * CONTROLS_MAX)
+    assert len(listener.controls) == 3 * CONTROLS_MAX
 
 
 # Wanted or not

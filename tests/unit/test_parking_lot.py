@@ -24,6 +24,24 @@ def test_repo_parks_so_many_commits_and_no_more():
     assert full.take(commit("b", 1), tracked=True)
 
 
+def test_tracked_repo_parks_so_many_bytes_and_leaves_the_rest_to_others():
+    shared = lot(max_bytes=60, max_bytes_of_a_repo=25)
+    assert [shared.take(commit("a", number), tracked=True) for number in range(3)] == [True, True, False]
+    assert shared.take(commit("a", 3, size=5), tracked=True)
+    assert shared.take(commit("b", 1), tracked=True)
+
+
+def test_bytes_that_a_tracked_repo_parked_before_count():
+    before = Parked({("a", "3k1", PLACE.source.url): 20}, 20, 0)
+    shared = ParkingLot(ParkingLimits(max_bytes_of_a_repo=25), before)
+    assert not shared.take(commit("a", 2), tracked=True)
+
+
+def test_no_repo_takes_the_room_of_all_by_default():
+    limits = ParkingLimits()
+    assert limits.max_bytes_of_a_stranger <= limits.max_bytes_of_a_repo <= limits.max_bytes // 16
+
+
 def test_few_strangers_do_not_take_the_room_of_all():
     shared = lot(max_bytes_of_a_stranger=25)
     assert [shared.take(commit("a", number), tracked=False) for number in range(3)] == [True, True, False]

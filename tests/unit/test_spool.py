@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from indexer.resync.spool import DiskUnavailable, Spool
+from indexer.resync.spool import MAX_MISREADS, DiskUnavailable, Spool
 from memory.errors import Rejected
 from tests.builders import block_cid
 
@@ -71,14 +71,49 @@ def test_repeated_blocks_are_legal() -> None:
         assert [spool.get(cid) for cid, _ in blocks] == [block for _, block in blocks]
 
 
-def test_blocks_are_told_apart_by_their_whole_cid() -> None:
-    digests = [b"the same beginning of all"[:8] + bytes([number]) * 24 for number in range(20)]
+def test_blocks_are_told_apart_by_their_whole_cid(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("indexer.resync.spool.hash", lambda _: 1, raising=False)
+    digests = [bytes([number]) * 32 for number in range(MAX_MISREADS // 2)]
     cids = [prefix + digest for prefix in (b"\x01\x71\x12\x20", b"\x01\x55\x12\x20") for digest in digests]
     with Spool(None, memory_bytes=0) as spool:
         spool.add([(cid, b"%d" % number) for number, cid in enumerate(cids[1:])])
         assert [spool.get(cid) for cid in cids] == [None, *(b"%d" % number for number in range(len(cids) - 1))]
         assert cids[0] not in spool
         assert cids[1] in spool
+
+
+# Two blocks whose digests share their first 38 bits, as anybody finds them within a second.
+ALIKE = tuple(b"\x46" + number.to_bytes(6) for number in (202939, 336048))
+
+
+def test_blocks_whose_digests_begin_alike_are_not_in_each_others_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    repeated, wanted = pair(ALIKE[0]), pair(ALIKE[1])
+    assert (int.from_bytes(repeated[0][4:12]) ^ int.from_bytes(wanted[0][4:12])) >> 26 == 0
+    read: list[int] = []
+
+    def pread(file: int, length: int, place: int) -> bytes:
+        read.append(place)
+        return os_pread(file, length, place)
+
+    os_pread = os.pread
+    with Spool(None, memory_bytes=0) as spool:
+        spool.add([repeated] * 1000)
+        spool.add([wanted])
+        monkeypatch.setattr("indexer.resync.spool.os.pread", pread)
+        assert spool.get(wanted[0]) == wanted[1]
+        assert len(read) == 1
+
+
+def test_too_many_blocks_in_the_way_of_one_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("indexer.resync.spool.hash", lambda _: 1, raising=False)
+    blocks = some(MAX_MISREADS + 2)
+    with Spool(None, memory_bytes=0) as spool:
+        spool.add(blocks[:-1])
+        assert [spool.get(cid) for cid, _ in blocks[:-2]] == [block for _, block in blocks[:-2]]
+        for ask in (spool.get, spool.__contains__):
+            with pytest.raises(Rejected) as caught:
+                ask(blocks[-1][0])
+            assert caught.value.reason == "too_big"
 
 
 # Memory

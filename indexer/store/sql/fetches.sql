@@ -39,10 +39,12 @@ where repo = :repo and space = '' and kind = :kind and attempts = :attempts;
 select rev, state from repos where repo = :repo and space = '';
 
 -- name: held_cids
--- Every record that is held of a repo, valid or not.
+-- Every record that is held of a repo, valid or not; and one without a CID if any was ever held.
 select rkey, cid from memories where repo = :repo and space = ''
 union all
-select rkey, cid from invalid_records where repo = :repo and space = '';
+select rkey, cid from invalid_records where repo = :repo and space = ''
+union all
+(select rkey, null from memory_versions where repo = :repo and space = '' limit 1);
 
 -- name: order_fetches
 -- Fetches of these repos, due now.
@@ -160,7 +162,7 @@ on conflict (repo, space) do nothing
 returning repo;
 
 -- name: fetch_unfetched
--- Fetches of these repos where nothing is known of them yet.
+-- Fetches of those of these repos that are not whole, where nobody asked for one.
 insert into requests (repo, space, kind, reason, requested_at, not_before)
 select r.repo, '', 'fetch', 'discovered', :now, :now
 from repos r

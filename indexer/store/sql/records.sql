@@ -120,4 +120,4 @@ where repo = :repo and space = :space and rkey = any(:rkeys::text[]);
 
 -- name: analyze
 -- What plans are made of.
-analyze memories, memory_edges, memory_versions, invalid_records;
+analyze memories, memory_edges, memory_versions, invalid_records, repos;

@@ -10,7 +10,7 @@ on conflict (repo, space) do nothing;
 -- The rows that a batch is judged against, locked until it commits.
 select repo, space, state, reason, rev, commit_cid, data_cid, visible, status,
     memory_count, memory_bytes, edge_count, over_quota_count, quota_edge, host, signing_key,
-    tracked_at, changed_at, fetch_token, fetch_after, latest_asked_at, audited_at
+    tracked_at, changed_at, fetch_token, fetch_after, latest_asked_at, audited_at, hastened_at
 from repos
 where (repo, space) in (select * from unnest(:repos::text[], :spaces::text[]))
 order by repo, space
@@ -23,16 +23,18 @@ update repos r set
     visible = n.visible, status = n.status, memory_count = n.memory_count, memory_bytes = n.memory_bytes,
     edge_count = n.edge_count, over_quota_count = n.over_quota_count, quota_edge = n.quota_edge,
     host = n.host, signing_key = n.signing_key, changed_at = n.changed_at, fetch_token = n.fetch_token,
-    fetch_after = n.fetch_after, latest_asked_at = n.latest_asked_at, audited_at = n.audited_at
+    fetch_after = n.fetch_after, latest_asked_at = n.latest_asked_at, audited_at = n.audited_at,
+    hastened_at = n.hastened_at
 from unnest(
     :repos::text[], :spaces::text[], :states::text[], :reasons::text[], :revs::text[], :commit_cids::text[],
     :data_cids::text[], :visibles::boolean[], :statuses::text[], :memory_counts::integer[], :memory_bytes::bigint[],
     :edge_counts::integer[], :over_quota_counts::integer[], :quota_edges::text[], :hosts::text[], :signing_keys::text[],
     :changed_ats::timestamptz[], :fetch_tokens::uuid[], :fetch_afters::timestamptz[],
-    :latest_asked_ats::timestamptz[], :audited_ats::timestamptz[]
+    :latest_asked_ats::timestamptz[], :audited_ats::timestamptz[], :hastened_ats::timestamptz[]
 ) as n (
     repo, space, state, reason, rev, commit_cid, data_cid, visible, status, memory_count, memory_bytes, edge_count,
-    over_quota_count, quota_edge, host, signing_key, changed_at, fetch_token, fetch_after, latest_asked_at, audited_at
+    over_quota_count, quota_edge, host, signing_key, changed_at, fetch_token, fetch_after, latest_asked_at, audited_at,
+    hastened_at
 )
 where (r.repo, r.space) = (n.repo, n.space);
 
@@ -61,23 +63,26 @@ on conflict (repo, source) do update set
 -- name: upsert_requests
 -- Things to ask of a host or directory. What is asked again is asked later, whoever's clock says when: an answer that
 -- is under way does not count for it.
-insert into requests (repo, space, kind, reason, requested_at, not_before)
-select n.repo, n.space, n.kind, n.reason, n.at, n.at
+insert into requests (repo, space, kind, reason, requested_at, not_before, tracked)
+select n.repo, n.space, n.kind, n.reason, n.at, n.at,
+    exists (select from repos t where (t.repo, t.space) = (n.repo, n.space))
 from unnest(:repos::text[], :spaces::text[], :kinds::text[], :reasons::text[], :times::timestamptz[])
     as n (repo, space, kind, reason, at)
 order by n.repo, n.space, n.kind -- also of strangers, who have no row to lock
 on conflict (repo, space, kind) do update set
     reason = excluded.reason,
-    requested_at = greatest(excluded.requested_at, requests.requested_at + interval '1 microsecond');
+    requested_at = greatest(excluded.requested_at, requests.requested_at + interval '1 microsecond'),
+    tracked = excluded.tracked;
 
 -- name: hasten_requests
--- What waits because it failed waits no longer; locked in order.
+-- What waits because it failed waits no longer; locked in order. What is due soon is left alone, for it may be a claim:
+-- somebody works on it just now.
 update requests r set not_before = h.at
 from (
     select q.repo, q.space, q.kind, n.at
     from unnest(:repos::text[], :spaces::text[], :kinds::text[], :times::timestamptz[]) as n (repo, space, kind, at)
     join requests q on (q.repo, q.space, q.kind) = (n.repo, n.space, n.kind)
-    where q.not_before > n.at
+    where q.not_before > n.at + :soon::interval
     order by q.repo, q.space, q.kind
     for update of q
 ) h
@@ -93,7 +98,7 @@ for update;
 -- name: delete_requests
 -- Requests that are answered, locked in order. What was asked for again since is due now: its claim has ended.
 with answered as (
-    select r.repo, r.space, r.kind, r.requested_at > n.asked_at as asked_again
+    select r.repo, r.space, r.kind, n.asked_at, r.requested_at > n.asked_at as asked_again
     from (
         select repo, space, kind, max(coalesce(asked_at, 'infinity')) as asked_at
         from unnest(:repos::text[], :spaces::text[], :kinds::text[], :asked_ats::timestamptz[])
@@ -104,7 +109,7 @@ with answered as (
     order by r.repo, r.space, r.kind
     for update of r
 ), due as (
-    update requests r set not_before = r.requested_at, attempts = 0, failure = null
+    update requests r set not_before = a.asked_at, attempts = 0, failure = null
     from answered a
     where (r.repo, r.space, r.kind) = (a.repo, a.space, a.kind) and a.asked_again
 )

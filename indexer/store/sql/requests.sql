@@ -4,8 +4,7 @@
 with due as (
     select r.repo, r.space, r.kind, r.not_before
     from requests r
-    where r.kind = :kind and r.not_before <= :now
-        and exists (select from repos t where (t.repo, t.space) = (r.repo, r.space)) = :tracked::boolean
+    where r.kind = :kind and r.tracked = :tracked::boolean and r.not_before <= :now
         and not exists ( -- of sites that are asked enough there may be very many
             select from unnest(:full_sites::text[]) as f (site)
             where case f.site

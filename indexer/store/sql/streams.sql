@@ -22,11 +22,13 @@ on conflict (source, reason, effect) do update set
     times = rejections.times + excluded.times, last_at = excluded.last_at;
 
 -- name: quarantine_frames
--- Bytes that are no frame, and how often they were met.
+-- Bytes that are no frame, and how often they were met. Of what nobody waits for, a source has so many rows at most.
 insert into quarantine (source, sha256, previous_seq, frame, reason, first_met_at, last_met_at)
 select n.source, sha256(n.frame), n.previous_seq, n.frame, n.reason, n.at, n.at
 from unnest(:sources::text[], :previous_seqs::bigint[], :frames::bytea[], :reasons::text[], :times::timestamptz[])
     as n (source, previous_seq, frame, reason, at)
+where n.reason = any(:met_again::text[]) -- how often such a one was met decides what is done
+    or (select count(*) from (select from quarantine q where q.source = n.source limit :rows_max) held) < :rows_max
 order by n.source, sha256(n.frame), n.previous_seq
 on conflict (source, sha256, previous_seq) do update set
     times_met = quarantine.times_met + 1, last_met_at = excluded.last_met_at;

@@ -8,24 +8,26 @@ from __future__ import annotations
 
 from typing import Final
 
-# More than any frame of the protocol has items; beyond it the walk itself would cost too much.
+# More than any frame of the protocol has; beyond it the walk itself would cost too much, and what is decoded too.
 ITEMS_MAX: Final = 20_000
+# What is merely cut off lacks less than that.
+LACKING_MAX: Final = 1_000
 
 _BYTES, _TEXT, _LIST, _MAP, _TAG = 2, 3, 4, 5, 6
 
 
-def claims_fit(data: bytes, items: int) -> bool:
-    """Whether so many items on end have room for all that their lists and maps claim, and are no more than ITEMS_MAX.
+def overclaims(data: bytes, items: int) -> bool:
+    """Whether so many items on end claim far more than there is, or are more than ITEMS_MAX in all.
 
     Walks heads only, for a time that grows with their number. What is no DAG-CBOR for other reasons, a decoder tells.
     """
     position, end = 0, len(data)
     owed = items
     for _ in range(ITEMS_MAX):
-        if owed == 0:
-            return True
-        if owed > end - position:  # every item has at least one byte
+        if owed == 0 or position >= end:
             return False
+        if owed > end - position + LACKING_MAX:  # every item has at least one byte
+            return True
         head = data[position]
         position += 1
         major, length = head >> 5, head & 31
@@ -44,4 +46,4 @@ def claims_fit(data: bytes, items: int) -> bool:
             owed += 2 * length
         elif major == _TAG:
             owed += 1
-    return False
+    return True
