@@ -200,7 +200,7 @@ async def timed_backfill(url: str, authors: Sequence[RepoBuilder], at_once: int,
                 await conn.execute("analyze repos, identities")
         async with open_worker(database, repair.shared(processes)) as opened, TaskGroup() as tasks:
             crew = crew_of(repair, processes, {**os.environ, "DATABASE_URL": url, **SETTINGS})
-            working = [tasks.create_task(opened.worker.run()), tasks.create_task(crew.run(lambda: len(authors)))]
+            working = [tasks.create_task(opened.worker.run()), tasks.create_task(crew.run())]
             await until_joined(database, processes - 1)
             started, cpu_started = perf_counter(), process_time()
             await ask(database, authors)

@@ -84,8 +84,8 @@ def add_worker_arguments(parser: argparse.ArgumentParser) -> None:
         "--concurrency", type=_concurrency, metavar="N", help="repos at a time (default: INDEXER_FETCHES_AT_ONCE)"
     )
     parser.add_argument(
-        "--processes", type=_processes, metavar="N", help="processes that share the work where there is much of it "
-        "(default: one a core, each with four repos at a time or more)",
+        "--processes", type=_processes, metavar="N", help="processes that share the work (default: one a core, "
+        "where there are many repos, and each has four or more at a time)",
     )  # fmt: skip
     parser.add_argument(
         "--host-rate", type=_rate, metavar="R", help="requests a second to one host (default: INDEXER_HOST_RATE)"

@@ -30,6 +30,7 @@ PLC_AT_ONCE: Final = 32
 POLL_S: Final = 0.5
 POLL_MAX_S: Final = 5.0
 POLLING_SHARE: Final = 10  # looking through what waits for busy sites takes a tenth of the time at most
+CHEAP_CLAIM_S: Final = 0.03  # after which the next may follow at once
 CLAIM: Final = timedelta(minutes=2)  # another process takes over after that
 WAIT_FIRST: Final = timedelta(minutes=1)
 DIRECTORY_WAIT_MAX: Final = timedelta(minutes=10)  # its outage is not the DID's fault
@@ -100,8 +101,9 @@ class IdentityWorker:
         began = time()
         claims = await self._claim_of(free, tracked=True) or await self._claim_of(min(strangers, free), tracked=False)
         # Each answer brings the next look: where one takes long, there is a flood, and others need the database too.
-        self._pause_s = min(POLLING_SHARE * (time() - began), POLL_MAX_S)
-        self._poll_s = max(POLL_S, self._pause_s)
+        took_s = time() - began
+        self._poll_s = min(max(POLL_S, POLLING_SHARE * took_s), POLL_MAX_S)
+        self._pause_s = min(POLLING_SHARE * took_s, POLL_MAX_S) if took_s > CHEAP_CLAIM_S else 0.0
         return claims
 
     async def _claim_of(self, at_most: int, *, tracked: bool) -> list[Claim]:

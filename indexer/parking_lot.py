@@ -15,8 +15,8 @@ class ParkingLimits:
     """What may wait."""
 
     max_commits: int = 64  # a repo
-    max_bytes_of_a_repo: int = 8_000_000  # also of one that is tracked: all share the room
     max_bytes: int = 256_000_000  # in all
+    max_bytes_of_a_repo: int = 8_000_000  # also of one that is tracked: all share the room
     max_bytes_of_strangers: int = 128_000_000  # of repos that are not tracked, in all
     max_bytes_of_a_stranger: int = 2_500_000  # a full commit: a few forged DIDs must not take the room of all
 

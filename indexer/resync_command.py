@@ -119,7 +119,7 @@ class _Waiting:
         async with TaskGroup() as tasks:
             beside = [
                 tasks.create_task(self._worker.run()),
-                tasks.create_task(self._crew.run(lambda: self._progress(ordered).left)),
+                tasks.create_task(self._crew.run()),
                 tasks.create_task(self._watch.count()),
                 tasks.create_task(self._line.keep(lambda: self._render(ordered))),
             ]
@@ -137,14 +137,11 @@ class _Waiting:
             failed = {reason: repos for reason, repos in by_reason.items() if reason is not None}
             sys.stdout.writelines(f"{said}\n" for said in remaining(failed, by_reason.get(None, 0)))
 
-    def _progress(self, ordered: int) -> Progress:
+    def _render(self, ordered: int) -> str:
         if self._named.subjects:
             left = ordered - self._named.settled
             failed = Counter(outcome.reason for outcome in self._named.outcomes if outcome.reason is not None)
         else:
             left, ordered = self._watch.left, max(ordered, self._watch.left)
             failed = self._watch.failed
-        return Progress(ordered, left, failed)
-
-    def _render(self, ordered: int) -> str:
-        return render(self._progress(ordered), None, self._pace, interactive=self._line.interactive)
+        return render(Progress(ordered, left, failed), None, self._pace, interactive=self._line.interactive)

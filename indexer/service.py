@@ -141,29 +141,35 @@ async def backfill(settings: Settings, options: argparse.Namespace) -> int:
     given = settings.indexer
     listed = None if isinstance(given.repos, str) else given.repos
     plan = backfill_command.plan(options, relays=given.relay_urls, pdses=given.pds_urls, listed=listed)
-    async with _open_repair(settings, options) as (database, opened, crew):
+    expected = len(plan.subjects) if plan.origin is None else None
+    async with _open_repair(settings, options, expected) as (database, opened, crew):
         return await backfill_command.run(plan, database, opened, crew, clock=_utc_now, admits=admission(given))
 
 
 async def resync(settings: Settings, options: argparse.Namespace) -> int:
     """Has tracked repos fetched anew; the exit status."""
     plan = resync_command.plan(options)
-    async with _open_repair(settings, options) as (database, opened, crew):
+    async with _open_repair(settings, options, len(plan.subjects) or None) as (database, opened, crew):
         return await resync_command.run(plan, database, opened, crew, clock=_utc_now)
 
 
 @asynccontextmanager
 async def _open_repair(
-    settings: Settings, options: argparse.Namespace
+    settings: Settings, options: argparse.Namespace, expected: int | None
 ) -> AsyncGenerator[tuple[Database, OpenRepair, Crew]]:
-    """A worker by the settings, and by what the command line says over them; and who fetches along with it."""
+    """A worker by the settings, and by what the command line says over them; and who fetches along with it.
+
+    `expected`: how many repos; null: any number.
+    """
     collect_garbage_seldom()
     what = repair_of(settings.indexer)
     if options.concurrency is not None:
         what = replace(what, fetches_at_once=options.concurrency)
     if options.host_rate is not None:
         what = replace(what, budget=replace(what.budget, requests_per_s=options.host_rate))
-    processes = options.processes or processes_for(what.fetches_at_once, _usable_cores(), what.budget.repos_at_once)
+    processes = options.processes or processes_for(
+        what.fetches_at_once, _usable_cores(), what.budget.repos_at_once, expected
+    )
     crew = crew_of(what, processes, os.environ)
     what = what.shared(processes)
     async with _connect(settings, connections=CONNECTIONS) as database, open_worker(database, what) as opened:

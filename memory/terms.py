@@ -174,8 +174,13 @@ def index_terms(content: str) -> IndexTerms:
         if position > MAX_POSITION or any(len(found) > MAX_POSITIONS for found in places.values()):
             places[quote_lexeme(OVERFLOW)].append(1)
         for lexeme, found in places.items():
-            places[lexeme] = _keepable(found)
-    return IndexTerms(" ".join([f"{lexeme}:{','.join(map(str, found))}" for lexeme, found in places.items()]), position)
+            if len(found) > MAX_POSITIONS or found[-1] > MAX_POSITION:
+                places[lexeme] = _keepable(found)
+    # Most lexemes have one position, and a text without spaces has thousands of lexemes.
+    listed = [
+        f"{lexeme}:{','.join(map(str, found)) if len(found) > 1 else found[0]}" for lexeme, found in places.items()
+    ]
+    return IndexTerms(" ".join(listed), position)
 
 
 def words(text: str) -> Iterator[Word]:

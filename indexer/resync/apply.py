@@ -18,9 +18,6 @@ from uuid import UUID, uuid4
 from indexer.arrivals import (
     Arrival,
     Batch,
-    CommitParked,
-    CommitRefused,
-    CommitUnparked,
     ContentsFetched,
     FetchApplied,
     FetchBegun,
@@ -33,14 +30,13 @@ from indexer.arrivals import (
     SourceKind,
 )
 from indexer.books import RequestKind
-from indexer.consumer import Consumer
-from indexer.frames import open_frame
 from indexer.interpret import Interpreter, MemoryOp, StoredMemory
 from indexer.ledger import Ledger
 from indexer.patience import despite_conflicts
 from indexer.repo_state import RepoRow, RepoState
+from indexer.resync.drain import drain
 from indexer.resync.slices import Slice
-from indexer.store import denials, fetches, streams
+from indexer.store import denials, fetches
 from indexer.store import repos as repo_rows
 from indexer.writer import Writer, is_about_data
 from memory.database import Database
@@ -53,7 +49,6 @@ from memory.store.identities import load_identities
 
 SLICE_OPS: Final = 500
 SLICE_BYTES: Final = 4 * 1024 * 1024
-DRAINED_BYTES: Final = 8 * 1024 * 1024
 # What interprets a record takes a while, and sockets wait for it.
 YIELD_EVERY_S: Final = 0.005
 
@@ -245,7 +240,7 @@ class Applier:
             async with self._database.transaction() as conn:
                 await self._take(conn, fetch, last, now, applied, in_halves=in_halves)
                 await _require_newest(conn, identity)
-                await self._drain(conn, fetch.repo, identity, now)
+                await drain(conn, self._writer, fetch.repo, identity, now)
 
         await self._despite_data(last, finish, "fetch_end")
 
@@ -255,7 +250,7 @@ class Applier:
             if await self._has(conn, fetch):
                 failed = FetchFailed(at_hosts(now), fetch.repo, fetch.token, *before, reason, fetch.rested_at)
                 await self._writer.take(conn, [failed], now)
-                await self._drain(conn, fetch.repo, identity, now)
+                await drain(conn, self._writer, fetch.repo, identity, now)
             if further:
                 await self._writer.take(conn, further, now)
 
@@ -333,25 +328,6 @@ class Applier:
         for part in slice_.parts():
             await self._take_or_halve(conn, fetch, part, now)
 
-    async def _drain(self, conn: Connection, repo: str, identity: Identity, now: datetime) -> None:
-        """Judges what came live meanwhile, in its order, against what is held now."""
-        consumer = Consumer(
-            identities=_Known(identity), clock=lambda _: now, tracked={repo}, admits=lambda _: True, cursors={}
-        )
-        while parked := await streams.parked_frames(conn, repo, DRAINED_BYTES, for_fetch=True):
-            arrivals: list[Arrival] = []
-            for rev, source_url, seq, frame in parked:
-                source = Source(source_url, SourceKind.RELAY)
-                place = Place(source, seq, now)
-                judged, _ = consumer.judge(source, frame, open_frame(frame))
-                await asyncio.sleep(0)
-                arrivals.append(CommitUnparked(place, repo, rev))
-                arrivals += [
-                    CommitRefused(place, repo, each.reason) if isinstance(each, CommitParked) else each
-                    for each in judged
-                ]
-            await self._writer.take(conn, arrivals, now)
-
 
 async def _require_newest(conn: Connection, identity: Identity) -> None:
     """Raises Moved where another process has learnt since that the author is elsewhere, or has another key.
@@ -362,21 +338,6 @@ async def _require_newest(conn: Connection, identity: Identity) -> None:
         known, newest = (identity.host, identity.signing_key), (stored.host, stored.signing_key)
         if stored.resolved_at > identity.resolved_at and known != newest:
             raise Moved
-
-
-class _Known:
-    """One identity, whatever the time."""
-
-    def __init__(self, identity: Identity) -> None:
-        self._identity = identity
-
-    def at(self, did: str, time: datetime) -> Identity | None:  # noqa: ARG002
-        """It, for its own DID."""
-        return self._identity if did == self._identity.did else None
-
-    def announced(self, did: str, time: datetime) -> Identity | None:  # noqa: ARG002
-        """Is not told here."""
-        return None
 
 
 def _before(row: RepoRow) -> tuple[RepoState, str | None]:

@@ -109,7 +109,7 @@ class Backfill:
         async with TaskGroup() as tasks:
             working = [
                 tasks.create_task(self._worker.run()),
-                tasks.create_task(self._crew.run(lambda: self.progress.left)),
+                tasks.create_task(self._crew.run()),
             ]
             if self._search is not None:
                 await self._watch.count_once()

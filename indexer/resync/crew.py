@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from indexer.companion import Companion
 from memory.tasks import TaskGroup
 
-# Fetches that wait, for each process: fewer would be over before another had begun.
+# Repos for each process: fewer would be fetched before another had begun.
 WORTH_A_PROCESS: Final = 32
 # Of the repos that are fetched at a time: with fewer, a process waits for hosts more than it works.
 REPOS_EACH: Final = 4
-LOOK_S: Final = 0.5
 
 
-def processes_for(repos_at_once: int, cores: int, repos_at_once_of_a_host: int) -> int:
-    """How many processes share the work; of one host's slots each needs one."""
-    return max(1, min(cores, repos_at_once // REPOS_EACH, repos_at_once_of_a_host))
+def processes_for(repos_at_once: int, cores: int, repos_at_once_of_a_host: int, expected: int | None = None) -> int:
+    """How many processes share the work; of one host's slots each needs one. `expected`: repos; null: any number."""
+    worth = cores if expected is None else expected // WORTH_A_PROCESS
+    return max(1, min(cores, repos_at_once // REPOS_EACH, repos_at_once_of_a_host, worth))
 
 
 class Crew:
@@ -29,14 +28,8 @@ class Crew:
         self.fetched = self.records = 0  # of those that have ended in peace
         self._companions = companions
 
-    async def run(self, left: Callable[[], int]) -> None:
-        """Has them fetch until cancelled, once so much is left that it is worth while."""
-        if not self._companions:
-            return
-        while True:
-            if left() >= WORTH_A_PROCESS * (1 + len(self._companions)):
-                break
-            await asyncio.sleep(LOOK_S)
+    async def run(self) -> None:
+        """Has them fetch until cancelled."""
         async with TaskGroup() as tasks:
             for companion in self._companions:
                 tasks.create_task(companion.keep(lambda: None, self._hear))

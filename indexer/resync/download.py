@@ -6,7 +6,7 @@ What remains to be checked is who signed the commit, and whether it is newer tha
 from __future__ import annotations
 
 from asyncio import sleep
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,12 +16,14 @@ from indexer.resync.spool import MEMORY_BYTES, Spool
 from indexer.verify.car_stream import Blocks, CarStream
 from indexer.verify.reasons import Unattributable
 from indexer.verify.signed import SignedCommit
-from indexer.verify.whole_repo import our_leaves, read_commit, verify_tree
+from indexer.verify.whole_repo import Leaf, our_leaves, read_commit, verify_tree
 from memory.errors import Rejected
 from memory.identifiers import cid_text
 
 # What is split without letting others run: some milliseconds, also when it is all blocks of a few bytes.
 _SLICE_BYTES: Final = 64 * 1024
+# Records of ours whose places are remembered while the tree is verified; with more, it is read again for them.
+KEPT_LEAVES: Final = 10_000
 
 
 class FoundRecord(NamedTuple):
@@ -41,6 +43,7 @@ class FetchedRepo:
     records: int  # that the tree holds, of all collections
     car_bytes: int
     _spool: Spool
+    _first_leaves: Sequence[Leaf]  # of our collection: all, or more than KEPT_LEAVES
 
     def memories(self) -> Iterator[FoundRecord]:
         """Every record of our collection in order of their keys, by bytes, each read when its turn comes.
@@ -52,6 +55,8 @@ class FetchedRepo:
 
     def leaves(self) -> Iterator[tuple[str, bytes]]:
         """Rkey and binary CID of every record of our collection, in the same order."""
+        if len(self._first_leaves) <= KEPT_LEAVES:
+            return iter(self._first_leaves)
         return our_leaves(self.commit.data, self._spool)
 
     def block(self, cid: bytes) -> bytes:
@@ -84,11 +89,11 @@ async def download(
         stream.finish()
         if commit is None:
             raise Rejected(reason=Unattributable.COMMIT_MISSING)
-        records = 0
-        for passed in verify_tree(commit.data, spool):
+        records, leaves = 0, list[Leaf]()
+        for passed in verify_tree(commit.data, spool, leaves, most_ours=KEPT_LEAVES + 1):
             records += passed
             await sleep(0)
-        yield FetchedRepo(commit, stream.blocks, records, received, spool)
+        yield FetchedRepo(commit, stream.blocks, records, received, spool, leaves)
 
 
 def _find_commit(blocks: Blocks, root: bytes | None, did: str) -> SignedCommit | None:

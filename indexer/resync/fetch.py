@@ -109,7 +109,8 @@ class Fetcher:
         except FetchOvertaken:
             raise
         except (Rejected, Unavailable, StatementFailed) as failure:
-            fetch.rested_at = self._rested(began)
+            if not isinstance(failure, Moved):  # which the directory tells seldom enough
+                fetch.rested_at = self._rested(began)
             await self._applier.give_up(fetch, identity, _told_reason(failure))
             raise
 

@@ -29,9 +29,9 @@ _HEAD_BYTES: Final = _SIZE_BYTES + _CID_BYTES
 _READ_BYTES: Final = 4096  # nearly every block in one call
 _WRITE_BYTES: Final = 256 * 1024
 
-# An entry of the index: of a hash of the CID (64 bits) those behind the ones that choose its bucket, as many as there is
-# room for, then the block's place in the file. An author can find CIDs that share the first bits of their digests, so
-# each file hashes with a salt of its own.
+# An entry of the index: of a CID's 64-bit hash those behind the ones that choose its bucket, as many as there is room
+# for, then the block's place in the file. An author can find CIDs that share the first bits of their digests, so each
+# file hashes with a salt of its own.
 _SALT_BYTES: Final = 16
 _HASH_MASK: Final = (1 << 64) - 1
 _BUCKET_BITS: Final = 10

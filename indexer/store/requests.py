@@ -68,7 +68,8 @@ async def claim(
         tracked=tracked,
         plc_share=shares.plc,
         site_share=shares.others,
-        full_sites=shares.full(),
+        plc_is_full=PLC in shares.full(),
+        full_sites=[site for site in shares.full() if site != PLC],
         busy_sites=list(shares.busy),
         busy_claims=list(shares.busy.values()),
     )

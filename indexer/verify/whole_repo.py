@@ -57,19 +57,24 @@ def read_commit(cid: bytes, block: bytes, did: str) -> SignedCommit:
     return commit
 
 
-def verify_tree(data: bytes, blocks: BlockStore) -> Iterator[int]:
+def verify_tree(
+    data: bytes, blocks: BlockStore, ours: list[Leaf] | None = None, *, most_ours: int = 0
+) -> Iterator[int]:
     """Walk all of the tree below `data`; gives every STRETCH_ENTRIES or so how many entries were new.
 
-    Every node must be there, and the record of every entry of our collection, whatever its shape. Raises Inconsistent:
-    `repo_incomplete`, `malformed_tree`, `bad_path`.
+    Every node must be there, and the record of every entry of our collection, whatever its shape. The first `most_ours`
+    of these are added to `ours`, in order. Raises Inconsistent: `repo_incomplete`, `malformed_tree`, `bad_path`.
     """
-    passed = 0
+    passed, ours = 0, [] if ours is None else ours
     for keys, values in _runs(data, blocks, b"", _BEHIND_ALL):
         passed += len(keys)
         if keys[0] < _BEHIND_OURS and keys[-1] > _OURS:
             for key, cid in zip(keys, values, strict=True):
-                if key.startswith(_OURS) and cid not in blocks:
-                    raise Inconsistent(Fault.REPO_INCOMPLETE)
+                if key.startswith(_OURS):
+                    if cid not in blocks:
+                        raise Inconsistent(Fault.REPO_INCOMPLETE)
+                    if len(ours) < most_ours:
+                        ours.append(Leaf(key[len(_OURS) :].decode(), cid))
         if passed >= STRETCH_ENTRIES:
             yield passed
             passed = 0

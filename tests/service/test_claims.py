@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import MutableMapping, Sequence
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
@@ -31,6 +32,7 @@ class Work:
         self.answered: list[str] = []
         self.stopped: list[str] = []
         self.all_asked = asyncio.Event()
+        self.logs: Sequence[MutableMapping[str, Any]] = []
         self._failure = failure
         self._due = list(repos)
         self.queue = ClaimQueue(self._claim, self._answer, at_once=at_once, poll_s=0.001)
@@ -54,10 +56,11 @@ class Work:
 
     async def until_all_are_asked(self) -> None:
         """Works until every claim was taken up, and is then told to stop."""
-        async with asyncio.timeout(10), TaskGroup() as tasks:
-            running = tasks.create_task(self.queue.run())
-            await self.all_asked.wait()
-            running.cancel()
+        with capture_logs() as self.logs:
+            async with asyncio.timeout(10), TaskGroup() as tasks:
+                running = tasks.create_task(self.queue.run())
+                await self.all_asked.wait()
+                running.cancel()
 
 
 @pytest.mark.parametrize("failure", [RuntimeError(SECRET), OSError(SECRET), ExceptionGroup(SECRET, [ValueError()])])
@@ -77,9 +80,8 @@ async def test_claim_that_goes_wrong_gives_its_place_to_the_next():
 
 async def test_claim_that_goes_wrong_is_told_with_its_repo():
     work = Work(RuntimeError(SECRET), BROKEN, "did:web:a.example")
-    with capture_logs() as logs:
-        await work.until_all_are_asked()
-    [told] = logs
+    await work.until_all_are_asked()
+    [told] = work.logs
     assert (told["event"], told["log_level"], told["did"]) == ("claim_failed", "error", BROKEN)
     assert isinstance(told["exc_info"], RuntimeError)  # told by class and place: memory.telemetry sees to that
     assert SECRET not in str({**told, "exc_info": None})
@@ -87,10 +89,9 @@ async def test_claim_that_goes_wrong_is_told_with_its_repo():
 
 async def test_claim_that_is_cancelled_ends_and_has_not_failed():
     work = Work(RuntimeError(), "did:web:a.silent.example")
-    with capture_logs() as logs:
-        await work.until_all_are_asked()
+    await work.until_all_are_asked()
     assert work.stopped == ["did:web:a.silent.example"]
-    assert (work.queue.failed, logs) == (0, [])
+    assert (work.queue.failed, work.logs) == (0, [])
 
 
 async def test_what_the_operator_has_to_mend_ends_the_work():

@@ -216,11 +216,11 @@ async def test_host_that_does_not_answer_takes_no_more_than_its_share(patient: M
     patient.pds.misbehave(fault, "getRepo")
     await patient.ask(*people)
     patient.start()
-    await patient.pds.until(lambda fake: fake.at_once["getRepo"] == BUDGET.repos_at_once)
+    await patient.pds.until(lambda fake: fake.at_once["getRepo"] == BUDGET.repos_per_site)
     await patient.ask(bob)
     await assert_whole(patient, bob)
-    assert patient.pds.at_once["getRepo"] == BUDGET.repos_at_once, "they are still waited for"
-    assert await patient.value("select count(*) from repos where state = 'resyncing'") == BUDGET.repos_at_once
+    assert patient.pds.at_once["getRepo"] == BUDGET.repos_per_site, "they are still waited for"
+    assert await patient.value("select count(*) from repos where state = 'resyncing'") == BUDGET.repos_per_site
 
 
 @pytest.mark.parametrize("kind", [RequestKind.LATEST_COMMIT, RequestKind.REPO_STATUS, RequestKind.CONFIRM_DELETION])

@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 
 from indexer.interpret import InvalidMemory, StoredMemory, interpret_block
-from indexer.resync import apply
 from indexer.verify.car import encode_block
 from memory.database import Database
 from tests.builders import RepoBuilder, memory
@@ -86,7 +85,7 @@ def unstorable(monkeypatch: pytest.MonkeyPatch) -> set[str]:
         broken = isinstance(found, StoredMemory) and found.memory.content in contents
         return replace(found, terms=BROKEN_TERMS) if broken else found
 
-    monkeypatch.setattr(apply, "interpret_block", interpret)
+    monkeypatch.setattr("indexer.interpret.interpret_block", interpret)
     return contents
 
 

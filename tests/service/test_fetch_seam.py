@@ -9,7 +9,7 @@ import pytest
 
 from indexer.arrivals import Source, SourceKind
 from indexer.parking_lot import ParkingLimits
-from indexer.resync import apply
+from indexer.resync import drain
 from memory.database import Database
 from memory.identifiers import cid_text
 from tests.builders import CommitParts, RepoBuilder, SigningKey, memory
@@ -185,7 +185,7 @@ async def test_sync_during_a_fetch_has_the_repo_fetched_again(world: Mending):
 
 
 async def test_what_waits_is_taken_in_pieces(world: Mending, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(apply, "DRAINED_BYTES", 2_000)
+    monkeypatch.setattr(drain, "DRAINED_BYTES", 2_000)
     alice = await begun(world, "active")
     numbers = range(5, 35)
     async with fetching(world, alice, Fault.STALLED):

@@ -241,7 +241,7 @@ async def test_rest_is_longer_after_a_longer_fetch_and_never_more_than_a_day(
 
 async def test_rest_is_as_long_after_a_fetch_that_failed(world: Mending, monkeypatch: pytest.MonkeyPatch):
     alice = written(world, "alice")
-    world.pds.misbehave(Fault.CUT_OFF, "getRepo")
+    world.pds.misbehave(Fault.CUT, "getRepo")
     times = chain([0.0], repeat(1_000.0))
     monkeypatch.setattr("indexer.resync.fetch.time", SimpleNamespace(monotonic=times.__next__))
     await world.ask(alice)

@@ -205,7 +205,9 @@ async def test_own_list_is_read_in_order_and_ends():
 
 
 @pytest.mark.parametrize(
-    "did", ["did:example:alice", "did:plc:short", "did:web:localhost:path", f"did:web:{'a' * 60}{f'.{"a" * 62}' * 3}.x"]
+    "did",
+    ["did:example:alice", "did:plc:short", "did:web:alice.test:path", f"did:web:{('a' * 62 + '.') * 4}x"],
+    ids=["method", "plc", "path", "length"],
 )
 async def test_did_that_nobody_can_resolve_is_not_tracked(world: World, did: str):
     search = world.search(HOST, pages=pages_of([ALICE, did]))

@@ -11,7 +11,7 @@ import pytest
 from websockets.frames import Opcode
 
 from indexer.frames import MAX_FRAME_BYTES
-from indexer.messages import BUFFER_BYTES
+from indexer.messages import BUFFER_BYTES, CONTROLS_MAX
 from indexer.socket import (
     BYTES_WAITING_MAX,
     EVERY_MESSAGE,
@@ -146,7 +146,25 @@ async def test_connection_that_is_lost_while_it_is_held_back_gives_what_it_has()
         assert await receive_all(connection) == (sent, "cut")
 
 
-async def test_source_that_reads_no_pongs_is_not_read_either():
+async def test_source_that_sends_nothing_but_pings_is_given_up():
+    async def behave(visit: Visit) -> None:
+        await visit.send(visit.consent, frame(b"before"))
+        while True:
+            await visit.send(frame(b"", PING) * 1000)
+
+    async with raw_source(behave) as source, subscribe(source.url, None) as connection:
+        assert await receive_all(connection) == ([b"before"], "no_websocket")
+
+
+async def test_source_may_ping_for_ever_in_its_time():
+    async with raw_source(says()) as source, subscribe(source.url, None, Liveness(0.01, 20.0)) as connection:
+        connection._cutter._controls = CONTROLS_MAX
+        await until(lambda: connection._cutter._controls == 0)
+
+
+async def test_source_that_reads_no_pongs_is_not_read_either(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("indexer.messages.CONTROLS_MAX", 10**9)  # as if no flood of pings were one
+
     async def behave(visit: Visit) -> None:
         visit.listen_no_more()
         await visit.send(visit.consent)

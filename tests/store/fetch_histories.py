@@ -7,7 +7,7 @@ The writer and what applies fetches are the real ones; the host is a list of all
 from __future__ import annotations
 
 import random
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -31,10 +31,9 @@ from memory.database import Database
 from memory.identifiers import COLLECTION, cid_text
 from memory.identity import Identity
 from memory.queries import Row
-from memory.record import Memory, interpret_record
 from tests.builders import START, RepoBuilder, Write, memory
 from tests.feed import LONG_AGO, rkey
-from tests.index_model import ModelRepo
+from tests.store.fetch_snapshots import Snapshot, assert_held, iso, read_holdings
 from tests.store.test_index_properties import Killed, crashing
 
 HOST = "https://pds.test"
@@ -42,21 +41,6 @@ RELAYS = [Source(f"https://relay{number}.test", SourceKind.RELAY) for number in 
 RKEYS = [rkey(number) for number in range(7)]
 MINUTES = [LONG_AGO - timedelta(minutes=minute) for minute in (50, 40, 30, 20, 10)]
 SETTLED_AFTER = 6  # fetches at most: one for what was lost, the others for what the first two asked for
-
-
-@dataclass(frozen=True)
-class Snapshot:
-    """A state of the repo; it is what a fetch takes for the contents."""
-
-    head: FetchedHead
-    records: Mapping[str, tuple[bytes, bytes]]  # rkey → binary CID and block
-
-    def leaves(self) -> Iterator[tuple[str, bytes]]:
-        for key, (cid, _) in sorted(self.records.items()):
-            yield key, cid
-
-    def block(self, cid: bytes) -> bytes:
-        return next(block for each, block in self.records.values() if each == cid)
 
 
 class _Failed(Exception):
@@ -172,9 +156,9 @@ class History:
 
     def record(self, key: str) -> dict[str, object]:
         draw = self.draw
-        record = memory(draw.choice(("tea", "coffee", "日本語のメモ", "x" * 300)), _iso(draw.choice(MINUTES)))
+        record = memory(draw.choice(("tea", "coffee", "日本語のメモ", "x" * 300)), iso(draw.choice(MINUTES)))
         if draw.random() < 0.3:
-            record["updatedAt"] = _iso(draw.choice(MINUTES))
+            record["updatedAt"] = iso(draw.choice(MINUTES))
         if draw.random() < 0.5:
             record["supersedes"] = [f"at://{self.did}/{COLLECTION}/{draw.choice(RKEYS)}" for _ in range(2)]
         if draw.random() < 0.1:
@@ -340,85 +324,16 @@ class History:
     async def compare(self, row: Row, *, final: bool) -> None:
         """The tables against the contents at the row's rev."""
         snapshot = next(each for each in self.snapshots if each.head.rev == row["rev"])
-        assert (row["commit_cid"], row["data_cid"]) == (snapshot.head.commit_cid, snapshot.head.data_cid), self.story()
-        async with self.database.connection() as conn:
-            held = await conn.fetch("select * from memories where repo = $1 order by rkey", self.did)
-            invalid = await conn.fetch("select rkey, cid from invalid_records where repo = $1", self.did)
-            edges = await conn.fetch("select * from memory_edges where repo = $1", self.did)
-            versions = await conn.fetch("select * from memory_versions where repo = $1 order by rkey, number", self.did)
-            parked = await conn.fetchval("select count(*) from parked_commits where repo = $1", self.did)
-        valid = {
-            key for key, (_, block) in snapshot.records.items() if isinstance(interpret_record(key, block), Memory)
-        }
-        cids = {key: cid_text(cid) for key, (cid, _) in snapshot.records.items()}
-        assert {each["rkey"]: each["cid"] for each in invalid} == {
-            key: cid for key, cid in cids.items() if key not in valid
-        }, self.story()
-        fits = self.longest_run(snapshot, valid)
-        there = sorted(valid)[: len(held)]
-        assert {each["rkey"]: each["cid"] for each in held} == {key: cids[key] for key in there}, self.story()
-        assert len(held) <= len(fits), self.story()
-        assert row["over_quota_count"] == len(valid) - len(held), self.story()
-        assert row["memory_count"] == len(held), self.story()
-        assert row["memory_bytes"] == sum(len(each["record"]) for each in held), self.story()
-        assert row["edge_count"] == len(edges), self.story()
-        if len(held) < len(fits):
+        held = await read_holdings(self.database, self.did)
+        try:
+            fits = assert_held(held, row, snapshot, self.did, self.limits)
+        except AssertionError as wrong:
+            raise AssertionError(self.story()) from wrong
+        if not fits:
             assert not final, self.story()
             assert await self.asked_at() is not None, self.story()
-        if final:
-            assert parked == 0, self.story()
-        self.compare_masks(snapshot, there, held, edges)
-        self.compare_versions(cids, there, versions)
-
-    def longest_run(self, snapshot: Snapshot, valid: set[str]) -> list[str]:
-        """The rkeys that the quota lets in."""
-        run: list[str] = []
-        record_bytes = 0
-        for key in sorted(valid):
-            record_bytes += len(snapshot.records[key][1])
-            if len(run) == self.limits.max_memories or record_bytes > self.limits.max_bytes:
-                break
-            run.append(key)
-        return run
-
-    def compare_masks(self, snapshot: Snapshot, there: list[str], held: list[Row], edges: list[Row]) -> None:
-        model = ModelRepo(self.did)
-        for key in there:
-            cid, block = snapshot.records[key]
-            found = interpret_record(key, block)
-            assert isinstance(found, Memory)
-            record: dict[str, object] = {"createdAt": _iso(found.created_at), "supersedes": list(found.supersedes)}
-            if found.updated_at is not None:
-                record["updatedAt"] = _iso(found.updated_at)
-            model.write(key, cid_text(cid), record, True, LONG_AGO)
-        assert {row["rkey"] for row in held if row["masked_from"]} == model.masked_at(None), self.story()
-        assert {row["rkey"] for row in held if row["component"]} == model.cyclic(), self.story()
-        for key in there:
-            replacers = {row["rkey"] for row in edges if row["target"] == key and not row["ignored"]}
-            assert replacers == model.replaced_by(key), self.story()
-
-    def compare_versions(self, cids: Mapping[str, str], there: list[str], versions: list[Row]) -> None:
-        """What is current is the last version of its key; what was deleted is erased."""
-        for key in {row["rkey"] for row in versions} | set(there):
-            seen = [row for row in versions if row["rkey"] == key]
-            assert [row["number"] for row in seen] == list(range(1, len(seen) + 1)), self.story()
-            alive = False
-            for row in seen:
-                assert (row["operation"] == "created") == (not alive), self.story()
-                alive = row["operation"] != "deleted"
-            last_deleted = max((row["number"] for row in seen if row["operation"] == "deleted"), default=0)
-            for row in seen:
-                assert (row["redacted_at"] is not None) == (row["number"] <= last_deleted), self.story()
-                assert (row["cid"] is None) == (row["number"] <= last_deleted), self.story()
-            if key in there:
-                assert (seen[-1]["cid"], seen[-1]["record"]) == (cids[key], None), self.story()
-            elif key not in cids:
-                assert not alive, self.story()
+        assert not final or held.parked == 0, self.story()
 
     def story(self) -> str:
         """What led there."""
         return f"{self.seed}: {', '.join(self.told)}"
-
-
-def _iso(moment: datetime) -> str:
-    return moment.isoformat().replace("+00:00", "Z")

@@ -140,6 +140,17 @@ async def test_a_repo_gives_exactly_its_memories_in_any_order_and_any_pieces(see
         check_signature(found.commit, parse_did_key(repo.did_key))
 
 
+@pytest.mark.parametrize("kept", [0, 29, 30])
+async def test_a_repo_of_more_memories_than_are_kept_in_mind_gives_all_of_them(
+    kept: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("indexer.resync.download.KEPT_LEAVES", kept)
+    repo = built(60)
+    _, memories = await fetched(repo.car(), repo.did)
+    assert len(memories) == 30
+    assert memories == expected(repo)
+
+
 async def test_every_way_to_cut_a_small_repo_in_two_gives_the_same() -> None:
     repo = built(3)
     car = repo.car()

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -13,7 +15,7 @@ from indexer.arrivals import (
     RequestAnswered,
     SourceKind,
 )
-from indexer.books import Answer, RequestKind
+from indexer.books import HASTEN_INTERVAL, Answer, RequestKind
 from indexer.repo_state import RepoRow, RepoState, SourceStatus
 from memory.identity import Identity
 from memory.space import PUBLIC

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, TypeVar
@@ -55,6 +55,8 @@ async def broken_host(folder: Path, said: bytes, raw: bytes) -> AsyncGenerator[O
     authority = Authority(datetime.now(UTC))
     context = authority.server(folder, "pds.example")
 
+    ended = asyncio.Event()
+
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         connection = Connection(context, reader, writer)
         await connection.until(connection.tls.do_handshake)
@@ -62,8 +64,10 @@ async def broken_host(folder: Path, said: bytes, raw: bytes) -> AsyncGenerator[O
         if said:
             await connection.until(lambda: connection.tls.write(said))
         writer.write(raw)
-        await reader.read()  # until the other side hangs up
+        with suppress(ConnectionError):
+            await reader.read()  # until the other side hangs up
         writer.close()
+        ended.set()
 
     names = Names()
     names.add("pds.example", [PUBLIC])
@@ -72,6 +76,7 @@ async def broken_host(folder: Path, said: bytes, raw: bytes) -> AsyncGenerator[O
         clients = authority.clients()
         async with Outbound(names, Hosts(strangers=UNLIMITED), network=wire, ssl_context=clients) as outbound:
             yield outbound
+        await ended.wait()
 
 
 BREAKS = pytest.mark.parametrize(

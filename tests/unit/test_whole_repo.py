@@ -67,6 +67,14 @@ def test_a_tree_gives_all_of_its_entries_and_ours_in_order(held: dict[bytes, byt
     assert list(our_leaves(root, blocks)) == [Leaf(rkey, VALUE) for rkey in rkeys_of_ours(held)]
 
 
+@given(entries, st.integers(0, 3))
+def test_the_first_of_ours_are_told_while_the_tree_is_verified(held: dict[bytes, bytes], most: int) -> None:
+    root, blocks = whole(held)
+    ours: list[Leaf] = []
+    assert sum(verify_tree(root, blocks, ours, most_ours=most)) == len(held)
+    assert ours == list(our_leaves(root, blocks))[:most]
+
+
 @given(entries, st.data())
 def test_any_missing_node_is_noticed(held: dict[bytes, bytes], data: st.DataObject) -> None:
     root, blocks = tree_of(held)

@@ -5,13 +5,11 @@ with due as (
     select r.repo, r.space, r.kind, r.not_before
     from requests r
     where r.kind = :kind and r.tracked = :tracked::boolean and r.not_before <= :now
-        and not exists ( -- of sites that are asked enough there may be very many
+        -- of sites that are asked enough there may be very many
+        and case when r.repo like 'did:plc:%' then not :plc_is_full::boolean else not exists (
             select from unnest(:full_sites::text[]) as f (site)
-            where case f.site
-                when 'did:plc' then r.repo like 'did:plc:%'
-                else right(lower(r.repo), length(f.site) + 1) in ('.' || f.site, ':' || f.site)
-            end
-        )
+            where right(lower(r.repo), length(f.site) + 1) in ('.' || f.site, ':' || f.site)
+        ) end
     order by r.not_before
     limit :looked_at
 ), sited as (
