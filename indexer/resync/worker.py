@@ -48,6 +48,8 @@ QUESTIONS_AT_ONCE: Final = 32  # of each kind
 GAP: Final = "gap"  # why every repo is compared
 # A commit as young as that may still be on its way to us.
 IN_FLIGHT: Final = timedelta(seconds=60)
+# Who heard from a host that an account is gone looked it up just then; a look-up is forced once in ten minutes.
+OF_ONE_MOMENT: Final = timedelta(seconds=30)
 LOOK_AGAIN: Final = timedelta(seconds=15)
 
 
@@ -200,7 +202,7 @@ class HostWorker:
         await self._resolver.reload([claim.repo])
         if claim.kind is RequestKind.CONFIRM_DELETION:  # a tombstone would be the answer
             identity = (await self._resolver.refresh(claim.repo)).identity
-            if identity.resolved_at < claim.requested_at:  # from before the word that deletes
+            if identity.resolved_at < claim.requested_at - OF_ONE_MOMENT:  # from before the word that deletes
                 raise IdentityUnavailable("The identity cannot be renewed at the moment.", did=claim.repo)
             return identity
         if claim.reason != GAP:
