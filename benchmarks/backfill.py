@@ -24,7 +24,7 @@ from uuid import uuid4
 
 from benchmarks.dense import LIMITS
 from benchmarks.population import know
-from benchmarks.processes import LOOPBACK, child, ended_by_signals, first_told, workplace
+from benchmarks.processes import LOOPBACK, Workplace, child, ended_by_signals, first_told, workplace
 from benchmarks.repo_hosts import car_of, repo_name
 from benchmarks.result import Result
 from benchmarks.whole_repo import CHUNK_BYTES, MEMORIES, OTHERS
@@ -45,7 +45,7 @@ from tests.builders import RepoBuilder
 REPOS: Final = 500
 TRACKED: Final = 1_000_000
 AT_ONCE: Final = 8
-HOST_PROCESSES, HOSTS_EACH = 2, 16
+HOST_PROCESSES, HOSTS_EACH = 2, 32
 CONNECTIONS: Final = 8  # as the commands have
 BUDGET: Final = HostBudget(requests_per_s=1000.0)
 NO_DIRECTORY: Final = "http://127.0.0.1:9"
@@ -65,7 +65,7 @@ with others as (
     insert into repos (
         repo, space, state, rev, commit_cid, data_cid, tracked_at, changed_at, host, signing_key, memory_count
     )
-    select repo, '', 'active', '3l' || lpad(n::text, 11, '2'), 'bafyreib' || repeat(md5(n::text), 1),
+    select repo, '', 'active', '3l' || lpad(n::text, 11, '2'), 'bafyreib' || md5(n::text),
         'bafyreic' || md5(n::text), now() - interval '30 days', now() - interval '30 days',
         'https://pds' || n % 100 || '.example.com', 'did:key:zQ3sh' || md5(n::text), 10
     from others
@@ -112,9 +112,13 @@ async def run() -> Result:
         async with hosting(folder, repos) as urls:
             for number, author in enumerate(authors):
                 author.host = urls[number % len(urls)]
-            floor = await timed_insert(place.database("insert_only"), folder, authors)
-            alone = await timed_backfill(place.database("alone"), authors, at_once, processes, others=0)
-            among = await timed_backfill(place.database("among"), authors, at_once, processes, others=tracked)
+            async with new_database(place, "insert_only") as (_, database):
+                floor = await timed_insert(database, folder, authors)
+            async with new_database(place, "alone") as (url, database):
+                alone = await timed_backfill(url, database, authors, at_once, processes)
+            async with new_database(place, "among") as (url, database):
+                await add_others(database, tracked)
+                among = await timed_backfill(url, database, authors, at_once, processes)
     notes = (
         f"insert-only: {floor}",
         f"{repos} repos, {at_once} at a time in {processes} processes: {alone}",
@@ -143,25 +147,39 @@ async def hosting(folder: Path, repos: int) -> AsyncGenerator[list[str]]:
         yield [f"http://127.0.0.1:{port}" for host in hosts for port in (await first_told(host))["ports"]]
 
 
-async def timed_insert(url: str, folder: Path, authors: Sequence[RepoBuilder]) -> Run:
-    """Everything is verified and interpreted before; the fetches have begun, and only their contents are missing."""
+@asynccontextmanager
+async def new_database(place: Workplace, name: str) -> AsyncGenerator[tuple[str, Database]]:
+    """A database that is gone afterwards: what Postgres still has to tidy up of one is not to slow down the next."""
+    url = place.database(name)
     async with open_database(url, application_name="bench", connections=CONNECTIONS) as database:
-        await ask(database, authors)
-        now = datetime.now(UTC)
-        begun: list[Arrival] = []
-        contents: list[list[Arrival]] = []
-        for author in authors:
-            token, (head, ops) = uuid4(), await read(folder, author.did)
-            begun.append(FetchBegun(at_hosts(now), author.did, token))
-            slice_ = ContentsFetched(at_hosts(now), author.did, token, head.rev, ops, first=True, fresh=True)
-            contents.append([slice_, FetchApplied(at_hosts(now), author.did, token, head, now, now)])
-        writer = Writer(database, LIMITS)
-        await writer.apply(Batch(begun), now)
-        started, cpu_started = perf_counter(), process_time()
-        for arrivals in contents:
-            await writer.apply(Batch(arrivals), now)
-        took = Run(len(authors), perf_counter() - started, process_time() - cpu_started, len(authors))
-        await check(database, authors)
+        yield url, database
+    async with (
+        open_database(place.cluster.url("postgres"), application_name="bench", connections=1) as others,
+        others.connection() as conn,
+    ):
+        await conn.execute(f"drop database {name} with (force)")
+        await conn.execute("checkpoint")
+
+
+async def timed_insert(database: Database, folder: Path, authors: Sequence[RepoBuilder]) -> Run:
+    """Everything is verified and interpreted before; the fetches have begun, and only their contents are missing."""
+    await know(database, authors)
+    await ask(database, authors)
+    now = datetime.now(UTC)
+    begun: list[Arrival] = []
+    contents: list[list[Arrival]] = []
+    for author in authors:
+        token, (head, ops) = uuid4(), await read(folder, author.did)
+        begun.append(FetchBegun(at_hosts(now), author.did, token))
+        slice_ = ContentsFetched(at_hosts(now), author.did, token, head.rev, ops, first=True, fresh=True)
+        contents.append([slice_, FetchApplied(at_hosts(now), author.did, token, head, now, now)])
+    writer = Writer(database, LIMITS)
+    await writer.apply(Batch(begun), now)
+    started, cpu_started = perf_counter(), process_time()
+    for arrivals in contents:
+        await writer.apply(Batch(arrivals), now)
+    took = Run(len(authors), perf_counter() - started, process_time() - cpu_started, len(authors))
+    await check(database, authors)
     return took
 
 
@@ -182,8 +200,18 @@ async def read(folder: Path, did: str) -> tuple[FetchedHead, tuple[MemoryOp, ...
     return FetchedHead(commit.rev, commit.commit_cid, commit.data_cid), ops
 
 
-async def timed_backfill(url: str, authors: Sequence[RepoBuilder], at_once: int, processes: int, *, others: int) -> Run:
-    """From when the fetches are asked for until the last repo is whole; `others` are whole already."""
+async def add_others(database: Database, count: int) -> None:
+    """Repos that are whole, and their authors; tables are as they are once Postgres has tidied up."""
+    async with database.connection() as conn:
+        await conn.execute(_OTHERS, count)
+        await conn.execute("vacuum (analyze) repos, identities")
+        await conn.execute("checkpoint")
+
+
+async def timed_backfill(
+    url: str, database: Database, authors: Sequence[RepoBuilder], at_once: int, processes: int
+) -> Run:
+    """From when the fetches are asked for until the last repo is whole."""
     repair = Repair(
         plc_url=NO_DIRECTORY,
         handle_resolvers=(),
@@ -193,23 +221,19 @@ async def timed_backfill(url: str, authors: Sequence[RepoBuilder], at_once: int,
         budget=BUDGET,
         fetches_at_once=at_once,
     )
-    async with open_database(url, application_name="bench", connections=CONNECTIONS) as database:
-        if others:
-            async with database.connection() as conn:
-                await conn.execute(_OTHERS, others)
-                await conn.execute("analyze repos, identities")
-        async with open_worker(database, repair.shared(processes)) as opened, TaskGroup() as tasks:
-            crew = crew_of(repair, processes, {**os.environ, "DATABASE_URL": url, **SETTINGS})
-            working = [tasks.create_task(opened.worker.run()), tasks.create_task(crew.run())]
-            await until_joined(database, processes - 1)
-            started, cpu_started = perf_counter(), process_time()
-            await ask(database, authors)
-            await until_fetched(database)
-            seconds, cpu_s = perf_counter() - started, process_time() - cpu_started
-            for task in working:
-                task.cancel()
-        assert opened.worker.fetched + crew.fetched == len(authors)
-        await check(database, authors)
+    await know(database, authors)
+    async with open_worker(database, repair.shared(processes)) as opened, TaskGroup() as tasks:
+        crew = crew_of(repair, processes, {**os.environ, "DATABASE_URL": url, **SETTINGS})
+        working = [tasks.create_task(opened.worker.run()), tasks.create_task(crew.run())]
+        await until_joined(database, processes - 1)
+        started, cpu_started = perf_counter(), process_time()
+        await ask(database, authors)
+        await until_fetched(database)
+        seconds, cpu_s = perf_counter() - started, process_time() - cpu_started
+        for task in working:
+            task.cancel()
+    assert opened.worker.fetched + crew.fetched == len(authors)
+    await check(database, authors)
     return Run(len(authors), seconds, cpu_s, opened.worker.fetched)
 
 
@@ -234,8 +258,7 @@ async def until_fetched(database: Database) -> None:
 
 
 async def ask(database: Database, authors: Sequence[RepoBuilder]) -> None:
-    """Has the repos tracked and asked for, as a discovery does, and their authors known."""
-    await know(database, authors)
+    """Has the repos tracked and asked for, as a discovery does."""
     dids, now = [author.did for author in authors], datetime.now(UTC)
     async with database.transaction() as conn:
         await fetches.track(conn, [(author.did, author.host) for author in authors], now)

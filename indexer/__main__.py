@@ -187,7 +187,7 @@ async def _repair(options: argparse.Namespace) -> int:
 
 async def _crew(options: argparse.Namespace) -> int:
     fetched, records = await service.join_crew(load(os.environ), options.processes)
-    print(json.dumps({"fetched": fetched, "records": records}))
+    print(json.dumps({"fetched": fetched, "records": records}), flush=True)  # who reads it may be gone
     return 0
 
 

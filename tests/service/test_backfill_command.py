@@ -120,7 +120,7 @@ async def test_what_was_killed_is_finished_by_the_next_call(world: World, databa
         world.account(name)
     world.pds.misbehave(Fault.STALLED, "getRepo")
     process = await world.begin(database_url, "backfill", "--discover", world.relay.url)
-    await world.pds.until_asked("getRepo", 3)
+    await world.pds.until_asked("getRepo", 2)
     process.send_signal(signal.SIGKILL)
     await process.wait()
     await process.communicate()
