@@ -126,7 +126,7 @@ class World:
         search = None if origin is None else self.search(origin)
         if search is not None:
             await search.prepare()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             return await self.prepared(search, **options).run(named)
 
     async def track(self, *builders: RepoBuilder, state: str = "pending", asked: bool = True) -> None:

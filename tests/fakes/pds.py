@@ -124,7 +124,7 @@ class Pds:
 
     async def until(self, condition: Callable[[Pds], bool]) -> None:
         """Waits for something that shows here."""
-        async with asyncio.timeout(20), self.changed:
+        async with asyncio.timeout(60), self.changed:
             await self.changed.wait_for(lambda: condition(self))
 
     async def until_asked(self, method: str, times: int = 1) -> None:

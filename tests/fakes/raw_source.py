@@ -113,6 +113,6 @@ async def receive_all(connection: Stream) -> tuple[list[Message], str]:
 
 async def until(condition: Callable[[], bool]) -> None:
     """Lets everybody else go on until it holds."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not condition():  # noqa: ASYNC110  nothing tells of it
             await asyncio.sleep(0)

@@ -96,7 +96,7 @@ class Relay:
 
     async def until(self, condition: Callable[[Relay], bool]) -> None:
         """Waits for something that shows here."""
-        async with asyncio.timeout(20), self.changed:
+        async with asyncio.timeout(60), self.changed:
             await self.changed.wait_for(lambda: condition(self))
 
     async def until_connected(self, times: int = 1) -> None:

@@ -9,6 +9,7 @@ from structlog.testing import capture_logs
 
 from indexer.frames import MAX_FRAME_BYTES
 from indexer.store import leases
+from indexer.store.streams import QUARANTINED_BYTES
 from memory.database import Database
 from tests.builders import START, RepoBuilder, Sequence, encode_frame, memory
 from tests.daemons import Running, daemon, know
@@ -386,4 +387,4 @@ async def test_largest_message_is_taken(database: Database, fake: Relay):
     async with daemon(database, fake.source) as running:
         await fake.until_connected()
         await fake.send_raw(bytes(MAX_FRAME_BYTES))
-        await running.until("select octet_length(frame) from quarantine", is_=MAX_FRAME_BYTES)
+        await running.until("select octet_length(frame) from quarantine", is_=QUARANTINED_BYTES)

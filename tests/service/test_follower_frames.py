@@ -198,7 +198,7 @@ async def test_bug_in_what_is_done_with_a_frame_ends_the_daemon(
             await fake.send(events[0])
             await running.until_cursor(fake.source, 1)
             await fake.send(events[1])
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 await running.task
 
 

@@ -57,7 +57,7 @@ class Working:
     async def answered(self, *dids: str) -> None:
         """Returns once these are answered."""
         waiting = set(dids)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while waiting:
                 load = await self.intake.take(100, 10**6)
                 waiting -= {each.repo for each in load.waiting if isinstance(each, WaitingRelease) and each.settled}

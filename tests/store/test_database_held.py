@@ -54,7 +54,7 @@ async def give_up(sleep: Sleep, behind: Database, way: Gate, database: Database)
     await until(asleep)
     way.hold()
     sleeping.cancel()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await asyncio.wait([sleeping])
     return sleeping
 
