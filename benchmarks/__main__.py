@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Coroutine
 from dataclasses import asdict
 
-from benchmarks import backfill, dense, firehose, freshness, hostile, memory_use, verify, whole_repo
+from benchmarks import backfill, catchup, dense, firehose, freshness, hostile, memory_use, verify, whole_repo
 from benchmarks.result import Result
 from indexer.pipeline import collect_garbage_seldom
 
@@ -20,6 +20,7 @@ BENCHMARKS: dict[str, Callable[[], Coroutine[None, None, Result]]] = {
     "freshness": freshness.run,
     "whole_repo": whole_repo.run,
     "backfill": backfill.run,
+    "catchup": catchup.run,
     "hostile": hostile.run,
     "memory": memory_use.run_idle,
     "memory_tracked": memory_use.run_tracked,
@@ -37,8 +38,8 @@ def main() -> int:
         result = asyncio.run(BENCHMARKS[chosen]())
         for line in result.notes:
             print(line, file=sys.stderr)
-        figures = {key: value for key, value in asdict(result).items() if key != "notes"}
-        print(json.dumps(figures), flush=True)
+        figures = {key: value for key, value in asdict(result).items() if key not in ("notes", "beside")}
+        print(json.dumps(figures | result.beside), flush=True)
     return 0
 
 

@@ -45,9 +45,14 @@ def stream_from(time: Any) -> Sequence:
     return Sequence(FIRST_SEQ, time)
 
 
+def seq_place(frame: bytes) -> int:
+    """Where the eight bytes of its seq begin."""
+    return frame.index(_SEQ_KEY) + len(_SEQ_KEY)
+
+
 def numbered(frame: bytes, seq: int) -> bytes:
     """The frame with another seq."""
-    at = frame.index(_SEQ_KEY) + len(_SEQ_KEY)
+    at = seq_place(frame)
     return frame[:at] + seq.to_bytes(_SEQ_BYTES, "big") + frame[at + _SEQ_BYTES :]
 
 

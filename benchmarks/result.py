@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,3 +15,4 @@ class Result:
     peer_value: float | None = None  # what it is compared with, in the same run and unit
     ratio: float | None = None  # value / peer_value
     notes: tuple[str, ...] = ()
+    beside: dict[str, float] = field(default_factory=dict[str, float])  # more figures, units in their names

@@ -48,7 +48,11 @@ from tests.feed import LIMITS, LONG_AGO, RELAY
 from tests.feed import Directory as Known
 
 BUDGET = HostBudget(
-    requests_per_s=10_000.0, burst=1000, repo=StreamLimits(max_bytes=64 * 1024 * 1024, grace_s=20.0, total_s=20.0)
+    requests_per_s=10_000.0,
+    burst=1000,
+    repos_at_once=4,
+    repos_per_site=4,
+    repo=StreamLimits(max_bytes=64 * 1024 * 1024, grace_s=20.0, total_s=20.0),
 )
 POLL_S = 0.02
 AUDIT_EVERY = timedelta(days=30)

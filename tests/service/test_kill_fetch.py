@@ -115,10 +115,13 @@ async def run(url: str, kill_at: int, world: Mending, play: Play) -> tuple[int, 
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "tests.service.fetch_killed", *arguments, stdout=asyncio.subprocess.PIPE
     )
-    meanwhile = asyncio.create_task(play.meanwhile())
-    output, _ = await process.communicate()
+    meanwhile, ended = asyncio.create_task(play.meanwhile()), asyncio.create_task(process.communicate())
+    await asyncio.wait([meanwhile, ended], return_when=asyncio.FIRST_COMPLETED)
+    if not ended.done() and meanwhile.exception() is not None:  # it waits for what does not come
+        process.kill()
+    output, _ = await ended
     meanwhile.cancel()
-    with suppress(asyncio.CancelledError, TimeoutError):
+    with suppress(asyncio.CancelledError):
         await meanwhile
     assert process.returncode is not None
     return process.returncode, output.decode().splitlines()[-1] if output else ""
