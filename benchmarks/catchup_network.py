@@ -23,6 +23,7 @@ from benchmarks.doubles import Relay, directory_of, numbered, seq_place, serve, 
 from benchmarks.memory_network import strangers_frames, tracked_frames
 from benchmarks.population import population, settled
 from benchmarks.source import message
+from memory.identifiers import COLLECTION
 from tests.builders import RepoBuilder
 
 TRACKED: Final = 1000
@@ -56,6 +57,7 @@ class Backlog(Relay):
 
     others: list[Pack] = field(default_factory=list[Pack])
     tracked: list[bytes] = field(default_factory=list[bytes])
+    memories: int = 0  # among them
 
     async def follow(self, connection: ServerConnection) -> None:
         """Sends what comes first, then what was missed."""
@@ -64,7 +66,7 @@ class Backlog(Relay):
             return
         self.subscribers += 1
         last = self._seq + len(self.tracked) * (OTHERS + 1)
-        tell({"flow": "gap", "seq": last, "at": perf_counter(), "label": str(self.subscribers)})
+        tell({"flow": "gap", "seq": last, "at": perf_counter(), "label": str(self.memories)})
         for part in self._parts():
             await self._drained(connection)
             connection.transport.write(part)
@@ -77,6 +79,11 @@ class Backlog(Relay):
             seq += OTHERS + 1
 
 
+def memories_of(known: Sequence[RepoBuilder]) -> int:
+    """How many they hold."""
+    return sum(path.startswith(COLLECTION) for person in known for path in person.records)
+
+
 def people() -> list[RepoBuilder]:
     """Who is tracked."""
     return population("catchup", TRACKED)
@@ -87,8 +94,10 @@ async def main(frames: int) -> None:
     known, strangers = people(), strangers_frames()
     first = settled(known, FIRST_MEMORIES)
     packs = [Pack(strangers[start : start + OTHERS]) for start in range(0, len(strangers) - OTHERS, OTHERS)]
+    held = memories_of(known)
     tracked = [frame for frame, _ in islice(tracked_frames(known), frames // (OTHERS + 1))]
-    await serve([Backlog(first, others=packs, tracked=tracked)], directory_of(known))
+    backlog = Backlog(first, others=packs, tracked=tracked, memories=memories_of(known) - held)
+    await serve([backlog], directory_of(known))
 
 
 if __name__ == "__main__":

@@ -40,6 +40,7 @@ LOOPBACK: Final = "127.0.0.0/8,::1/128"
 _OURS: Final = re.compile("(DATABASE|INDEXER|APPVIEW)_")
 _DIE_WITH_PARENT: Final = 1  # PR_SET_PDEATHSIG, <sys/prctl.h>
 _LOG_TAIL_CHARS: Final = 2000
+_USER_TICKS: Final = 11  # behind the name of the command: utime, then stime; proc(5)
 
 
 class ChildEnded(Exception):
@@ -98,12 +99,14 @@ class Child:
             tail = self.log.read_text("utf-8", "replace")[-_LOG_TAIL_CHARS:]
             raise ChildEnded(f"{self.name} ended by itself, with {self.process.returncode}:\n{tail}")
 
-    async def until(self, condition: Callable[[], Awaitable[bool]], timeout_s: float = START_TIMEOUT_S) -> None:
+    async def until(
+        self, condition: Callable[[], Awaitable[bool]], timeout_s: float = START_TIMEOUT_S, poll_s: float = POLL_S
+    ) -> None:
         """Waits for something while it runs."""
         async with asyncio.timeout(timeout_s):
             while not await condition():
                 self.require_running()
-                await asyncio.sleep(POLL_S)
+                await asyncio.sleep(poll_s)
 
 
 @asynccontextmanager
@@ -165,6 +168,12 @@ class Service:
     def peak_resident_bytes(self) -> int:
         """The most that ever was."""
         return _status_bytes(self.child.process.pid, "VmHWM")
+
+    @property
+    def cpu_s(self) -> float:
+        """How many seconds of a core it has taken."""
+        stat = Path(f"/proc/{self.child.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return sum(map(int, stat[_USER_TICKS : _USER_TICKS + 2])) / os.sysconf("SC_CLK_TCK")
 
     async def metrics(self) -> Counter[str]:
         """Name → value, the sum over all labels."""
