@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import logging
 import sys
 from collections.abc import Callable, Coroutine
 from dataclasses import asdict
@@ -12,6 +13,7 @@ from dataclasses import asdict
 from benchmarks import backfill, catchup, dense, firehose, freshness, hostile, memory_use, verify, whole_repo
 from benchmarks.result import Result
 from indexer.pipeline import collect_garbage_seldom
+from memory.telemetry import set_up_logging
 
 BENCHMARKS: dict[str, Callable[[], Coroutine[None, None, Result]]] = {
     "verify": verify.run,
@@ -33,6 +35,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("name", nargs="?", choices=[*BENCHMARKS, ""], default="", help="which one; without: all")
     name = parser.parse_args().name
+    set_up_logging(level=logging.WARNING)
     collect_garbage_seldom()  # as every command that judges frames does
     for chosen in [name] if name else BENCHMARKS:
         result = asyncio.run(BENCHMARKS[chosen]())
