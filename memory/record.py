@@ -12,7 +12,7 @@ from typing import Final, TypeAlias, assert_never, cast
 import regex
 from cbrrr import DagCborTypes
 
-from memory.data_model import NestedTooDeep, Undecodable, decode_record
+from memory.data_model import NestedTooDeep, TooManyItems, Undecodable, decode_record
 from memory.datetimes import LATEST, clip_to_utc, parse_datetime, parse_offset_datetime
 from memory.errors import Rejected
 from memory.identifiers import COLLECTION, is_tid
@@ -55,6 +55,7 @@ class InvalidReason(StrEnum):
     RECORD_TOO_BIG = "recordTooBig"
     UNDECODABLE = Undecodable.reason
     NESTED_TOO_DEEP = NestedTooDeep.reason
+    TOO_MANY_ITEMS = TooManyItems.reason
     TYPE_MISSING = "typeMissing"
     OTHER_TYPE = "otherType"
     CONTENT_MISSING = "contentMissing"

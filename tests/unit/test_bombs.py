@@ -86,6 +86,13 @@ def test_what_a_decoder_reads_has_room_for_its_claims(items: list[Any]):
     assert not overclaims(data[:-1], 2), "cut off, it is broken in a common way"
 
 
+def test_record_of_very_many_items_is_invalid():
+    block = encode_block({"$type": "dev.bastienrobert.memory.record", "x": [{}] * ITEMS_MAX})
+    found = interpret_block("did:plc:aaaaaaaaaaaaaaaaaaaaaaaa", PUBLIC, rkey(1), cid_text(cid_of(block)), block)
+    assert isinstance(found, InvalidMemory)
+    assert found.reason == "tooManyItems"
+
+
 def test_car_whose_header_claims_much_is_no_car():
     bomb = nested_claims(SIZE, b"\xa1ar")
     length = len(bomb)
