@@ -8,6 +8,8 @@ import os
 import sys
 from typing import Final
 
+import uvloop
+
 from appview.service import serve
 from memory.errors import Misconfigured, Unavailable
 from memory.settings import load
@@ -47,7 +49,8 @@ def main(arguments: list[str] | None = None) -> int:
         settings = load(os.environ)
         host: str = options.host or settings.appview.host
         port: int = settings.appview.port if options.port is None else options.port
-        asyncio.run(serve(settings, host=host, port=port))
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(serve(settings, host=host, port=port))
     except Misconfigured as mistake:
         print(f"error: {mistake.message}", file=sys.stderr)
         return 2

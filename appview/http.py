@@ -1,33 +1,31 @@
-"""The XRPC edge: an ASGI application for every path under `/xrpc/`.
+"""The HTTP edge, one for all faces: an ASGI application that turns a request into an answer, whatever happens.
 
-It turns a request into a `Call`, and whatever happens into one JSON answer. Neither queries nor texts of failures get
-out of here: not into logs, not into error messages.
+It bounds sizes and times, finds out who asks, counts, and lets answers travel. A face says what is answered and how its
+errors look. Neither queries nor texts of failures get out of here: not into logs, not into error messages.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, replace
 from time import perf_counter
-from typing import Final
+from typing import Final, Protocol
 
-import orjson
 from starlette.types import Receive, Scope, Send
 
-from appview.access import ANYBODY
-from appview.call import Answer, Call, Resources, Stream
-from appview.lexicon import Method
+from appview.access import ANYBODY, Viewer
 from appview.metrics import Metrics
-from appview.parameters import Parameters, decode_body, decode_query
+from appview.rates import Allowance, Rates, address_of
 from appview.refusals import (
+    InternalError,
     InvalidRequest,
     MethodNotAllowed,
-    MethodNotImplemented,
+    NotEnoughResources,
     Refusal,
     RequestTooLarge,
     RequestTooSlow,
-    TooBusy,
     UrlTooLong,
 )
 from appview.representation import Headers, Reply, represent
@@ -35,124 +33,208 @@ from memory.errors import Unavailable
 from memory.tasks import TaskGroup
 from memory.telemetry import get_logger
 
-PREFIX: Final = "/xrpc/"
-HEALTH: Final = "_health"
-
 MAX_URL_BYTES: Final = 32_768
 MAX_BODY_BYTES: Final = 131_072
 ANSWER_TIMEOUT_S: Final = 20
 BODY_TIMEOUT_S: Final = 10
-RETRY_AFTER_S: Final = 5
 
-_UNKNOWN: Final = "unknown"  # one label for all methods that do not exist
+JSON: Final[Headers] = (
+    (b"content-type", b"application/json; charset=utf-8"),
+    (b"x-content-type-options", b"nosniff"),
+)
 
+_EXPOSED: Final = (
+    b"Atproto-Repo-Rev, ETag, RateLimit-Limit, RateLimit-Policy, RateLimit-Remaining, RateLimit-Reset,"
+    b" Request-Id, Retry-After, WWW-Authenticate"
+)
 _CORS: Final = (
     (b"access-control-allow-origin", b"*"),
-    (b"access-control-expose-headers", b"ETag, Retry-After"),
+    (b"access-control-expose-headers", _EXPOSED),
 )
 _PREFLIGHT: Final = (
     (b"access-control-allow-methods", b"GET, HEAD, POST, OPTIONS"),
     (b"access-control-allow-headers", b"Authorization, Content-Type, Atproto-Proxy, Atproto-Accept-Labelers"),
     (b"access-control-max-age", b"86400"),
 )
-_RETRY_AFTER: Final = ((b"retry-after", str(RETRY_AFTER_S).encode()),)
-_JSON: Final = (
-    (b"content-type", b"application/json; charset=utf-8"),
-    (b"x-content-type-options", b"nosniff"),
-)
-_LINES: Final = (
-    (b"content-type", b"application/x-ndjson"),
-    (b"x-content-type-options", b"nosniff"),
-)
+_CHALLENGE: Final = (b"www-authenticate", b"Bearer")
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Request:
+    """One request, its body still to be read. `id` is random, and told to the client."""
+
+    id: str
+    method: str
+    path: str
+    query: bytes
+    headers: Headers
+    receive: Receive
+
+    def header(self, name: bytes) -> bytes:
+        """The first header of that name, which is in lower case; empty if there is none."""
+        return next((value for header, value in self.headers if header == name), b"")
+
+    def is_json(self) -> bool:
+        """Whether the body is said to be JSON."""
+        return self.header(b"content-type").partition(b";")[0].strip().lower() == b"application/json"
+
+    async def read_body(self) -> bytes:
+        """The whole body. Raise RequestTooLarge, RequestTooSlow, or InvalidRequest for one that ends early."""
+        try:
+            async with asyncio.timeout(BODY_TIMEOUT_S):
+                return await self._read_body()
+        except TimeoutError:
+            raise RequestTooSlow(f"A body must come within {BODY_TIMEOUT_S} seconds.") from None
+
+    async def _read_body(self) -> bytes:
+        body = bytearray()
+        while True:
+            message = await self.receive()
+            if message["type"] == "http.disconnect":
+                raise InvalidRequest("The body ended early.")
+            body += message.get("body", b"")
+            if len(body) > MAX_BODY_BYTES:
+                raise RequestTooLarge(f"A body may have {MAX_BODY_BYTES:,} bytes.")
+            if not message.get("more_body", False):
+                return bytes(body)
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
-    """A method of a lexicon and what answers it.
+class Action:
+    """What a request wants to do, as whoever signs a service-auth token for it has to name it.
 
-    `takes_post`: its parameters may also come as one JSON object in a body. `stream`: who accepts
-    `application/x-ndjson` gets all records, one a line, instead of a page.
+    `lxm`: the method. `acts`: it changes something, so that a token is good for it once.
     """
 
-    method: Method
-    answer: Answer
-    takes_post: bool = False
-    stream: Stream | None = None
+    lxm: str
+    acts: bool = False
+
+
+class Face(Protocol):
+    """What is served below one path."""
 
     @property
-    def allowed(self) -> str:
-        """The HTTP methods that it answers, as in an `Allow` header."""
-        return "GET, HEAD, POST" if self.takes_post else "GET, HEAD"
+    def prefix(self) -> str:
+        """The path, with a slash at its end."""
+        ...
+
+    def label(self, path: str) -> str:
+        """One of a few names for what is asked there, for metrics and logs."""
+        ...
+
+    def action_of(self, request: Request) -> Action | None:
+        """What the request wants to do; None: nothing for which it matters who asks."""
+        ...
+
+    async def answer(self, request: Request, viewer: Viewer) -> Reply:
+        """The answer. Raises Refusal, and Unavailable when the database is away."""
+        ...
+
+    def refuse(self, refusal: Refusal, request: Request) -> Reply:
+        """An error in the face's own shape."""
+        ...
+
+
+FindViewer = Callable[[Request, str, Action], Awaitable[Viewer]]
+"""Who asks, by the request's credentials and its client's address. Raises Refusal for credentials that do not hold."""
+
+
+@dataclass(slots=True)
+class _Told:
+    """What an answer's headers say beside the answer."""
+
+    allowance: Allowance | None = None  # of whoever asks; None: it is not counted
+    signed_in: bool = False
+    sealed: bool = False  # it may hold what is not for everybody
 
 
 @dataclass(frozen=True, slots=True)
-class Xrpc:
-    """The ASGI application; `routes` by NSID."""
+class Edge:
+    """The ASGI application of one face."""
 
-    routes: Mapping[str, Route]
-    resources: Resources
+    face: Face
+    find_viewer: FindViewer
+    rates: Rates
     metrics: Metrics
-    version: str
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one HTTP request."""
         if scope["method"] == "OPTIONS":
-            await _send(send, Reply(204, b"", _PREFLIGHT))
+            await _send(send, Reply(204, b"", _CORS + _PREFLIGHT))
             return
         started = perf_counter()
-        name: str = scope["path"].removeprefix(PREFIX)
-        label = name if name in self.routes or name == HEALTH else _UNKNOWN
-        reply = await self._reply(name, label, scope, receive)
+        request = _request(scope, receive)
+        label = self.face.label(request.path)
+        told = _Told()
+        reply = await self._reply(request, label, scope, told)
+        reply = replace(reply, headers=(*_CORS, *reply.headers, *_told_headers(request, told)))
         self.metrics.answers.labels(label, reply.status).inc()
         self.metrics.seconds.labels(label).observe(perf_counter() - started)
         if reply.following is not None:
             await self._send_pieces(receive, send, reply, reply.following, label)
             return
-        if scope["method"] != "POST":
-            reply = await represent(reply, scope["headers"])
+        if request.method != "POST":
+            reply = await represent(reply, request.headers, compressible=not told.sealed)
         await _send(send, reply)
 
-    async def _reply(self, name: str, label: str, scope: Scope, receive: Receive) -> Reply:
+    async def _reply(self, request: Request, label: str, scope: Scope, told: _Told) -> Reply:
         try:
             async with asyncio.timeout(ANSWER_TIMEOUT_S):
-                return await self._answer(name, scope, receive)
-        except MethodNotAllowed as refusal:
-            return _refuse(refusal, ((b"allow", refusal.allowed.encode()),))
-        except TooBusy as refusal:
-            return _refuse(refusal, _RETRY_AFTER)
-        except RequestTooSlow as refusal:
-            return _refuse(refusal, ((b"connection", b"close"),))  # the rest of the body is still to come
+                return await self._answer(request, scope, told)
         except Refusal as refusal:
-            return _refuse(refusal)
+            return self._refuse(refusal, request)
         except (Unavailable, TimeoutError):
             get_logger().warning("answer_unavailable", path=label)
-            sentence = "The index cannot answer at the moment; try again."
-            return _error(503, "NotEnoughResources", sentence, _RETRY_AFTER)
+            return self._refuse(NotEnoughResources(), request)
         except Exception as failure:  # noqa: BLE001  the edge: one failed answer must not take others along
             self._count_failure(label, failure)
-            return _error(500, "InternalServerError", "Something went wrong here.")
+            return self._refuse(InternalError(), request)
 
-    async def _answer(self, name: str, scope: Scope, receive: Receive) -> Reply:
-        if len(scope.get("raw_path") or b"") + len(scope["query_string"]) > MAX_URL_BYTES:
-            raise UrlTooLong(f"A URL may have {MAX_URL_BYTES:,} bytes; searchRecords also takes POST.")
-        if name == HEALTH:
-            if scope["method"] not in ("GET", "HEAD"):
-                raise MethodNotAllowed("GET, HEAD")
-            return Reply(200, orjson.dumps({"version": self.version}), _JSON)
-        route = self.routes.get(name)
-        if route is None:
-            raise MethodNotImplemented
-        call = Call(name, ANYBODY, await _read_parameters(route, scope, receive), self.resources)
-        if route.stream is not None and scope["method"] == "GET" and _wants_lines(scope):
-            lines = route.stream(call)
-            return Reply(200, await anext(lines, b""), _LINES, lines)
-        return Reply(200, await route.answer(call), _JSON)
+    async def _answer(self, request: Request, scope: Scope, told: _Told) -> Reply:
+        if len(scope.get("raw_path") or b"") + len(request.query) > MAX_URL_BYTES:
+            raise UrlTooLong(f"A URL may have {MAX_URL_BYTES:,} bytes; searches also take POST.")
+        viewer = await self._viewer(request, address_of(scope), told)
+        return await self.face.answer(request, viewer)
+
+    async def _viewer(self, request: Request, address: str | None, told: _Told) -> Viewer:
+        """Who asks, counted: the signed-in by themselves, others by where they ask from."""
+        action = self.face.action_of(request)
+        if action is None or not request.header(b"authorization"):
+            told.allowance = self.rates.take(address)
+            return ANYBODY
+        told.signed_in = True
+        failures = None if address is None else f"{address} refused"
+        self.rates.require(failures)
+        try:
+            viewer = await self.find_viewer(request, address or "", action)
+        except Refusal:
+            told.allowance = self.rates.take(failures)
+            raise
+        told.sealed = bool(viewer.spaces.spaces)
+        told.allowance = self.rates.take(None if address is None else viewer.did)
+        return viewer
+
+    def _refuse(self, refusal: Refusal, request: Request) -> Reply:
+        reply = self.face.refuse(refusal, request)
+        headers = reply.headers
+        if refusal.retry_after_s is not None:
+            headers += ((b"retry-after", str(refusal.retry_after_s).encode()),)
+        match refusal:
+            case MethodNotAllowed():
+                headers += ((b"allow", refusal.allowed.encode()),)
+            case RequestTooSlow():
+                headers += ((b"connection", b"close"),)  # the rest of the body is still to come
+            case Refusal(status=401):
+                headers += (_CHALLENGE,)
+            case _:
+                pass
+        return replace(reply, headers=headers)
 
     async def _send_pieces(
         self, receive: Receive, send: Send, reply: Reply, following: AsyncIterator[bytes], label: str
     ) -> None:
         """Send an answer in pieces, until the client is gone."""
-        await send({"type": "http.response.start", "status": reply.status, "headers": [*_CORS, *reply.headers]})
+        await send({"type": "http.response.start", "status": reply.status, "headers": [*reply.headers]})
         await send({"type": "http.response.body", "body": reply.body, "more_body": True})
         async with TaskGroup() as group:
             gone = group.create_task(_wait_for_disconnect(receive))
@@ -179,52 +261,26 @@ class Xrpc:
         get_logger().error("answer_failed", path=label, exc_info=failure)
 
 
-async def _read_parameters(route: Route, scope: Scope, receive: Receive) -> Parameters:
-    match scope["method"]:
-        case "GET" | "HEAD":
-            return decode_query(route.method, scope["query_string"])
-        case "POST" if route.takes_post:
-            if scope["query_string"]:
-                raise InvalidRequest("A POST takes its parameters in the body only.")
-            if not _is_json(scope):
-                raise InvalidRequest("The body's Content-Type must be application/json.")
-            return decode_body(route.method, await _read_body_in_time(receive))
-        case _:
-            raise MethodNotAllowed(route.allowed)
+def _request(scope: Scope, receive: Receive) -> Request:
+    return Request(
+        secrets.token_hex(12),
+        scope["method"],
+        scope["path"],
+        scope["query_string"],
+        tuple(scope["headers"]),
+        receive,
+    )
 
 
-def _is_json(scope: Scope) -> bool:
-    return _header(scope, b"content-type").partition(b";")[0].strip().lower() == b"application/json"
-
-
-def _wants_lines(scope: Scope) -> bool:
-    accepted = _header(scope, b"accept").lower().split(b",")
-    return any(media_range.partition(b";")[0].strip() == b"application/x-ndjson" for media_range in accepted)
-
-
-def _header(scope: Scope, name: bytes) -> bytes:
-    return next((value for header, value in scope["headers"] if header == name), b"")
-
-
-async def _read_body_in_time(receive: Receive) -> bytes:
-    try:
-        async with asyncio.timeout(BODY_TIMEOUT_S):
-            return await _read_body(receive)
-    except TimeoutError:
-        raise RequestTooSlow(f"A body must come within {BODY_TIMEOUT_S} seconds.") from None
-
-
-async def _read_body(receive: Receive) -> bytes:
-    body = bytearray()
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise InvalidRequest("The body ended early.")
-        body += message.get("body", b"")
-        if len(body) > MAX_BODY_BYTES:
-            raise RequestTooLarge(f"A body may have {MAX_BODY_BYTES:,} bytes.")
-        if not message.get("more_body", False):
-            return bytes(body)
+def _told_headers(request: Request, told: _Told) -> Headers:
+    headers: Headers = ((b"request-id", request.id.encode()),)
+    if told.allowance is not None:
+        headers += told.allowance.headers()
+    if told.sealed:
+        headers += ((b"cache-control", b"private, no-store"),)
+    elif told.signed_in:
+        headers += ((b"cache-control", b"private"),)
+    return headers
 
 
 async def _wait_for_disconnect(receive: Receive) -> None:
@@ -232,16 +288,8 @@ async def _wait_for_disconnect(receive: Receive) -> None:
         pass
 
 
-def _refuse(refusal: Refusal, headers: Headers = ()) -> Reply:
-    return _error(refusal.status, refusal.error, refusal.message, headers)
-
-
-def _error(status: int, error: str, message: str, headers: Headers = ()) -> Reply:
-    return Reply(status, orjson.dumps({"error": error, "message": message}), _JSON + headers)
-
-
 async def _send(send: Send, reply: Reply) -> None:
-    headers = [*_CORS, *reply.headers]
+    headers = [*reply.headers]
     if reply.status not in (204, 304):  # which have no body to have a length
         headers.append((b"content-length", str(len(reply.body)).encode()))
     await send({"type": "http.response.start", "status": reply.status, "headers": headers})

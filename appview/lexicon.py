@@ -104,10 +104,14 @@ class ErrorType:
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """One query: its parameters, its answer and its own errors."""
+    """One query or procedure: its parameters, its answer and its own errors.
+
+    `acts`: it is a procedure, which changes something; its `parameters` are the properties of its body.
+    """
 
     nsid: str
     description: str
+    acts: bool
     parameters: ObjectType
     output: Type
     errors: tuple[ErrorType, ...]
@@ -130,7 +134,7 @@ def load_catalogue(folder: Path = LEXICONS) -> Catalogue:
         nsid = str(document["id"])
         for name, definition in _mapping(document["defs"]).items():
             source = _mapping(definition)
-            if source["type"] == "query":
+            if source["type"] in ("query", "procedure"):
                 methods[nsid] = _parse_method(nsid, source)
             else:
                 definitions[f"{nsid}#{name}"] = _parse_type(source)
@@ -138,12 +142,14 @@ def load_catalogue(folder: Path = LEXICONS) -> Catalogue:
 
 
 def _parse_method(nsid: str, source: Mapping[str, JSON]) -> Method:
-    parameters = _parse_object(_mapping(source["parameters"]))
+    acts = source["type"] == "procedure"
+    parameters = _parse_object(_mapping(_mapping(source["input"])["schema"] if acts else source["parameters"]))
     output = _parse_type(_mapping(_mapping(source["output"])["schema"]))
     errors = [_mapping(error) for error in cast("list[JSON]", source["errors"])]
     return Method(
         nsid=nsid,
         description=str(source["description"]),
+        acts=acts,
         parameters=parameters,
         output=output,
         errors=tuple(ErrorType(str(error["name"]), str(error["description"])) for error in errors),

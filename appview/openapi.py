@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final, TypeAlias, assert_never
 
-from appview.http import HEALTH, PREFIX, Route
+from appview.faces.xrpc import HEALTH, PREFIX, Route
 from appview.lexicon import (
     ArrayType,
     BooleanType,
@@ -56,12 +56,15 @@ def openapi_document(catalogue: Catalogue, routes: Iterable[Route], *, version: 
 
 
 def _path_item(route: Route) -> Document:
-    item: Document = {
-        "get": _operation(route, route.method.nsid) | {"parameters": _parameters(route.method.parameters)}
+    nsid, parameters = route.method.nsid, route.method.parameters
+    body: Document = {
+        "requestBody": {"required": True, "content": {"application/json": {"schema": _schema(parameters)}}}
     }
+    if route.acts:
+        return {"post": _operation(route, nsid) | body}
+    item: Document = {"get": _operation(route, nsid) | {"parameters": _parameters(parameters)}}
     if route.takes_post:
-        body = {"required": True, "content": {"application/json": {"schema": _schema(route.method.parameters)}}}
-        item["post"] = _operation(route, f"{route.method.nsid}.post") | {"requestBody": body}
+        item["post"] = _operation(route, f"{nsid}.post") | body
     return item
 
 

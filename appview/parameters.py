@@ -105,7 +105,7 @@ def decode_body(method: Method, body: bytes) -> Parameters:
     if not isinstance(fields, dict):
         raise InvalidRequest("The body must be one JSON object.")
     given = cast("dict[str, object]", fields).items()
-    return _decode(method, ((name, _from_json(name, _declared(method, name), value)) for name, value in given))
+    return _decode(method, ((name, read_json(name, _declared(method, name), value)) for name, value in given))
 
 
 def _decode(method: Method, given: Iterable[tuple[str, Value]]) -> Parameters:
@@ -152,7 +152,8 @@ def _from_texts(name: str, schema: Type, texts: list[str]) -> Value:
             return _scalar(name, schema, texts[0])
 
 
-def _from_json(name: str, schema: Type, value: object) -> Value:
+def read_json(name: str, schema: Type, value: object) -> Value:
+    """Read one decoded JSON value as a parameter of that type. Raise InvalidRequest, which names it."""
     match schema, value:
         case ArrayType(), list():
             return _array(name, schema, value)  # pyright: ignore[reportUnknownArgumentType]

@@ -15,10 +15,18 @@ class Refusal(Rejected):
 
     status: ClassVar[int] = 400
     error: ClassVar[str] = "InvalidRequest"
+    retry_after_s: int | None = None
+    """When to ask again; None: never, or nobody knows."""
 
 
 class InvalidRequest(Refusal):
     """The request is malformed."""
+
+    @property
+    def param(self) -> str | None:
+        """The name of the parameter at fault; None if it is none, or not told apart."""
+        param = self.context.get("param")
+        return param if isinstance(param, str) else None
 
 
 class InvalidCursor(Refusal):
@@ -81,11 +89,114 @@ class RequestTooSlow(Refusal):
     status = 408
 
 
-class TooBusy(Refusal):
-    """Too many searches are under way; try again."""
+class NotEnoughResources(Refusal):
+    """The index cannot answer at the moment; try again."""
 
     status = 503
     error = "NotEnoughResources"
+    retry_after_s = 5
+
+
+class TooBusy(NotEnoughResources):
+    """Too many searches are under way; try again."""
+
+
+class InternalError(Refusal):
+    """Something went wrong here."""
+
+    status = 500
+    error = "InternalServerError"
+
+
+class RateLimited(Refusal):
+    """Too many requests; `Retry-After` says when to ask again."""
+
+    status = 429
+    error = "RateLimitExceeded"
+
+    def __init__(self, retry_after_s: int) -> None:
+        super().__init__()
+        self.retry_after_s = retry_after_s
+
+
+class AuthenticationRequired(Refusal):
+    """Say who asks: this takes an `Authorization` header."""
+
+    status = 401
+    error = "AuthenticationRequired"
+
+
+class BadJwt(AuthenticationRequired):
+    """The JWT is malformed."""
+
+    error = "BadJwt"
+
+
+class BadJwtType(AuthenticationRequired):
+    """The JWT is of another kind than service auth: its typ must be JWT, or absent."""
+
+    error = "BadJwtType"
+
+
+class JwtExpired(AuthenticationRequired):
+    """The JWT has expired."""
+
+    error = "JwtExpired"
+
+
+class BadJwtAudience(AuthenticationRequired):
+    """The JWT is for another service."""
+
+    error = "BadJwtAudience"
+
+
+class BadJwtLexiconMethod(AuthenticationRequired):
+    """The JWT is for another method."""
+
+    error = "BadJwtLexiconMethod"
+
+
+class BadJwtIss(AuthenticationRequired):
+    """The JWT's iss is no account whose key can be had."""
+
+    error = "BadJwtIss"
+
+
+class BadJwtSignature(AuthenticationRequired):
+    """The JWT is not signed by the key of its iss."""
+
+    error = "BadJwtSignature"
+
+
+class JwtReplayed(AuthenticationRequired):
+    """The JWT was used before, and is good once; make a new one for every call of a procedure."""
+
+    error = "JwtReplayed"
+
+
+class InvalidToken(AuthenticationRequired):
+    """The access token is unknown, expired or revoked."""
+
+    error = "InvalidToken"
+
+
+class ServiceAuthRequired(Refusal):
+    """This takes service auth; an access token does not do."""
+
+    status = 403
+    error = "ServiceAuthRequired"
+
+
+class TooManyAccessTokens(Refusal):
+    """There are as many access tokens as one viewer may have; revoke one, or wait until one expires."""
+
+    error = "TooManyAccessTokens"
+
+
+class AccessTokenNotFound(Refusal):
+    """The viewer has no access token of this id."""
+
+    error = "AccessTokenNotFound"
 
 
 class UrlTooLong(Refusal):

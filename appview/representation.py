@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import zlib
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Final, TypeAlias
+
+from zstandard import ZstdCompressor
 
 Headers: TypeAlias = tuple[tuple[bytes, bytes], ...]
 
@@ -15,6 +17,9 @@ MIN_COMPRESSED_BYTES: Final = 1_400
 """What fits into one packet anyway is sent as it is."""
 
 _MAX_INLINE_BYTES: Final = 65_536  # compressing more would hold up other answers: a thread does it
+_VARY: Final = b"Accept, Accept-Encoding, Authorization"
+_OF_THE_BODY: Final = (b"content-type", b"x-content-type-options")
+_ZSTD_LEVEL: Final = 3
 _GZIP: Final = 31  # zlib's name for the gzip container with the largest window
 
 
@@ -28,37 +33,52 @@ class Reply:
     following: AsyncIterator[bytes] | None = None
 
 
-async def represent(reply: Reply, request_headers: Iterable[tuple[bytes, bytes]]) -> Reply:
-    """The answer to a GET as this client wants it: with an ETag, 304 if that is known, and gzipped if that is taken.
+async def represent(reply: Reply, request_headers: Iterable[tuple[bytes, bytes]], *, compressible: bool) -> Reply:
+    """The answer to a GET as this client wants it: with an ETag, 304 if that is known, and compressed if that is taken.
+
+    What is not `compressible` never is: lengths would tell of secrets beside what others can have put there.
 
     The ETag is a hash of the whole body, made when access has been checked; weak, as it is the same for all encodings.
     """
     if reply.status != 200:
         return reply
     tag = b'W/"' + blake2b(reply.body, digest_size=12).hexdigest().encode() + b'"'
-    headers = (*reply.headers, (b"etag", tag), (b"vary", b"Accept, Accept-Encoding"))
-    accepts_gzip = False
+    headers = (*reply.headers, (b"etag", tag), (b"vary", _VARY))
+    coding: str | None = None
     for name, value in request_headers:
         if name == b"if-none-match" and tag in (known.strip() for known in value.split(b",")):
-            return Reply(304, b"", ((b"etag", tag), (b"vary", b"Accept, Accept-Encoding")))
+            kept = tuple(header for header in headers if header[0] not in _OF_THE_BODY)
+            return Reply(304, b"", kept)
         if name == b"accept-encoding":
-            accepts_gzip = _takes_gzip(value)
-    if not accepts_gzip or len(reply.body) < MIN_COMPRESSED_BYTES:
+            coding = _taken(value)
+    if coding is None or not compressible or len(reply.body) < MIN_COMPRESSED_BYTES:
         return replace(reply, headers=headers)
+    compress = _COMPRESS[coding]
     if len(reply.body) <= _MAX_INLINE_BYTES:
-        body = _gzip(reply.body)
+        body = compress(reply.body)
     else:
-        body = await asyncio.to_thread(_gzip, reply.body)
-    return Reply(200, body, (*headers, (b"content-encoding", b"gzip")))
+        body = await asyncio.to_thread(compress, reply.body)
+    return Reply(200, body, (*headers, (b"content-encoding", coding.encode())))
 
 
-def _takes_gzip(accepted: bytes) -> bool:
+def _taken(accepted: bytes) -> str | None:
+    """The best coding that an `Accept-Encoding` takes; None: no compression."""
+    taken: dict[bytes, bool] = {}
     for coding in accepted.lower().split(b","):
         name, _, weight = coding.partition(b";")
-        if name.strip() in (b"gzip", b"*"):
-            return weight.replace(b" ", b"") not in (b"q=0", b"q=0.0", b"q=0.00", b"q=0.000")
-    return False
+        taken[name.strip()] = weight.replace(b" ", b"") not in (b"q=0", b"q=0.0", b"q=0.00", b"q=0.000")
+    for name in _COMPRESS:
+        if taken.get(name.encode(), name == "gzip" and taken.get(b"*", False)):
+            return name
+    return None
+
+
+def _zstd(body: bytes) -> bytes:
+    return ZstdCompressor(level=_ZSTD_LEVEL).compress(body)
 
 
 def _gzip(body: bytes) -> bytes:
     return zlib.compress(body, level=1, wbits=_GZIP)
+
+
+_COMPRESS: Final[Mapping[str, Callable[[bytes], bytes]]] = {"zstd": _zstd, "gzip": _gzip}

@@ -6,8 +6,8 @@ import asyncio
 import errno
 import signal
 import socket
-from collections.abc import AsyncGenerator, Callable, Generator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from time import monotonic
@@ -16,21 +16,34 @@ from typing import Final
 import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from appview.access import Access, Viewer
 from appview.call import Answer, Resources, Stream, Turns
-from appview.http import PREFIX, Route, Xrpc
+from appview.did_document import service_did
+from appview.faces.assistants.face import AssistantsFace
+from appview.faces.assistants.fields import load_fields
+from appview.faces.stores.face import StoresFace
+from appview.faces.stores.ids import Ids
+from appview.faces.xrpc import Route, XrpcFace
+from appview.http import Action, Edge, FindViewer, Request
+from appview.issuers import Issuers, LookUpBudget
 from appview.lexicon import Catalogue, load_catalogue
 from appview.metrics import Metrics
 from appview.page_cursor import PageCursors
+from appview.rates import Rates
+from appview.refusals import InvalidRequest
 from appview.routes.history import get_history
 from appview.routes.records import get_record, list_records, stream_records
 from appview.routes.search import search_records
 from appview.routes.stats import get_stats
+from appview.routes.tokens import create_access_token, list_access_tokens, revoke_access_token
 from appview.store.service import load_page_cursor_key
 from appview.store.stats import RecentTotals
+from appview.store.stores import load_id_key
 from appview.web.pages import build_pages
 from memory.database import Database, connect_database
 from memory.errors import Misconfigured, Unavailable
 from memory.health import build_health_app, serve_health
+from memory.identities import Identities, open_identities
 from memory.settings import Settings
 from memory.tasks import TaskGroup
 from memory.telemetry import get_logger
@@ -52,6 +65,9 @@ _ANSWERS: Final[dict[str, Answer]] = {
     "getRecord": get_record,
     "getHistory": get_history,
     "getStats": get_stats,
+    "createAccessToken": create_access_token,
+    "listAccessTokens": list_access_tokens,
+    "revokeAccessToken": revoke_access_token,
 }
 _TAKE_POST: Final = frozenset({"searchRecords"})
 _STREAMS: Final[dict[str, Stream]] = {"listRecords": stream_records}
@@ -68,14 +84,15 @@ async def serve(settings: Settings, *, host: str, port: int) -> None:
     Raise Misconfigured if the address cannot be listened on, Unavailable if there is no database.
     """
     with bind(host, port) as listener:
-        async with open_app(settings, clock=utc_now, monotonic=monotonic) as app:
+        async with open_app(settings, port=port, clock=utc_now, monotonic=monotonic) as app:
             server = _Server(
                 uvicorn.Config(
                     app,
                     lifespan="off",
                     ws="none",
-                    # Who asks is not looked at, so no header of a proxy is believed, whatever the environment says.
-                    proxy_headers=False,
+                    # No header of a proxy is believed but of those that are named, whatever the environment says.
+                    proxy_headers=bool(settings.appview.trusted_proxies),
+                    forwarded_allow_ips=[str(network) for network in settings.appview.trusted_proxies],
                     limit_concurrency=_CLIENTS,
                     timeout_keep_alive=_KEEP_ALIVE_S,
                     # Queries stand in URLs: no access log. What uvicorn warns of goes the way of all logs.
@@ -141,24 +158,61 @@ def bind(host: str, port: int) -> socket.socket:
 
 @asynccontextmanager
 async def open_app(
-    settings: Settings, *, clock: Callable[[], datetime], monotonic: Callable[[], float]
+    settings: Settings, *, port: int, clock: Callable[[], datetime], monotonic: Callable[[], float]
 ) -> AsyncGenerator[App]:
-    """The application, on the database of the settings."""
+    """The application, on the database of the settings; it will listen on `port`."""
     async with connect_database(settings.database, application_name="appview", connections=_CONNECTIONS) as database:
         async with database.connection() as conn:
             key = await load_page_cursor_key(conn)
-        if key is None:
-            raise Misconfigured("The table `settings` has no page_cursor_key, which the migrations put there.")
+            id_key = await load_id_key(conn)
+        if key is None or id_key is None:
+            raise Misconfigured("The table `settings` lacks keys that the migrations put there: run them.")
+        if settings.appview.id_key is not None:
+            id_key = settings.appview.id_key.get_secret_value().encode()
         searches = Turns(at_once=_SEARCHES_AT_ONCE, waiting=_SEARCHES_WAITING)
         resources = Resources(database, PageCursors(key), clock, searches, RecentTotals(database, monotonic))
-        yield build_app(resources, url=settings.appview.public_url)
+        rates = Rates(limit=settings.appview.rate_limit, clock=clock)
+        # Without a public URL it is known on this machine at least, where PDSes for development run too.
+        url = settings.appview.public_url
+        known_at = url or f"http://localhost:{port}"
+        async with _identities(settings, database, clock) as identities:
+            issuers = Issuers(identities.resolver, LookUpBudget(monotonic))
+            access = Access(database, issuers, own_did=service_did(known_at), clock=clock)
+            finding = finder(access)
+            yield build_app(resources, url=url, known_at=known_at, find_viewer=finding, rates=rates, ids=Ids(id_key))
+
+
+def _identities(
+    settings: Settings, database: Database, clock: Callable[[], datetime]
+) -> AbstractAsyncContextManager[Identities]:
+    """Whoever signs in is looked up as the indexer looks up whom it follows."""
+    network = settings.indexer
+    return open_identities(
+        database,
+        plc_url=network.plc_url,
+        handle_resolvers=network.handle_resolver,
+        private_networks=network.allow_private_addresses,
+        clock=clock,
+    )
+
+
+def finder(access: Access) -> FindViewer:
+    """Finds out who asks by the request's `Authorization`, of which there may be one."""
+
+    async def find(request: Request, address: str, action: Action) -> Viewer:
+        credentials = [value for name, value in request.headers if name == b"authorization"]
+        if len(credentials) > 1:
+            raise InvalidRequest("There may be one Authorization header.")
+        return await access.viewer(b"".join(credentials), address, action.lxm, acts=action.acts)
+
+    return find
 
 
 @dataclass(frozen=True, slots=True)
 class App:
     """The application, and what there is to tell of it."""
 
-    xrpc: ASGIApp
+    faces: Mapping[str, ASGIApp]  # by the beginning of their paths
     pages: ASGIApp
     database: Database
     metrics: Metrics
@@ -170,8 +224,13 @@ class App:
             await send({"type": "websocket.close"})  # before it is accepted: the server answers 403
             return
         path: str = scope.get("path", "")  # the server's own messages (`lifespan`) have none
-        part = self.xrpc if path.startswith(PREFIX) or path + "/" == PREFIX else self.pages
-        await part(scope, receive, send)
+        await self._part(path)(scope, receive, send)
+
+    def _part(self, path: str) -> ASGIApp:
+        for prefix, face in self.faces.items():
+            if path.startswith(prefix) or path + "/" == prefix:
+                return face
+        return self.pages
 
     async def ready(self) -> str | None:
         """Why it is not ready to answer; None: it is."""
@@ -183,18 +242,31 @@ class App:
         return None
 
 
-def build_app(resources: Resources, *, url: str | None) -> App:
-    """The application; `url` is where clients reach it, None if that is not known."""
+def build_app(
+    resources: Resources, *, url: str | None, known_at: str, find_viewer: FindViewer, rates: Rates, ids: Ids
+) -> App:
+    """The application.
+
+    `url` is where clients reach it, None for wherever they found it; `known_at` the URL that its DID is made of. `ids`
+    are those of memory stores.
+    """
     catalogue = load_catalogue()
     routes = routes_of(catalogue)
     metrics = Metrics()
-    xrpc = Xrpc({route.method.nsid: route for route in routes}, resources, metrics, VERSION)
-    return App(xrpc, build_pages(catalogue, routes, version=VERSION, url=url), resources.database, metrics)
+    faces = (
+        XrpcFace({route.method.nsid: route for route in routes}, resources, VERSION),
+        AssistantsFace(resources, load_fields(catalogue)),
+        StoresFace(resources, ids),
+    )
+    edges = {face.prefix: Edge(face, find_viewer, rates, metrics) for face in faces}
+    pages = build_pages(catalogue, routes, version=VERSION, url=url, known_at=known_at)
+    return App(edges, pages, resources.database, metrics)
 
 
 def routes_of(catalogue: Catalogue) -> list[Route]:
     """What answers each method of the lexicons, in the order in which documents tell of them."""
     return [
-        Route(catalogue.methods[_NAMESPACE + name], answer, takes_post=name in _TAKE_POST, stream=_STREAMS.get(name))
+        Route(method, answer, takes_post=name in _TAKE_POST, acts=method.acts, stream=_STREAMS.get(name))
         for name, answer in _ANSWERS.items()
+        for method in (catalogue.methods[_NAMESPACE + name],)
     ]

@@ -92,6 +92,8 @@ def resolve(entry: str, author: str, space: str, rkey: str) -> Target | Effect:
 
 def targets(supersedes: Sequence[str], author: str, space: str, rkey: str) -> tuple[str, ...]:
     """The distinct rkeys that a record's entries point to inside its repo and Space, in the order of the entries."""
+    if not supersedes:  # of nearly all
+        return ()
     resolved = (resolve(entry, author, space, rkey) for entry in supersedes)
     return tuple(dict.fromkeys(target.rkey for target in resolved if isinstance(target, Target)))
 

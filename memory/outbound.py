@@ -64,7 +64,7 @@ MAX_REDIRECTS: Final = 3
 _MAX_ADDRESSES_TRIED: Final = 4
 _MAX_ERROR_BYTES: Final = 8 * 1024
 _KEEP_ALIVE_S: Final = 4.0  # many servers hang up after five
-_MAX_KEPT_ALIVE: Final = 64
+MAX_KEPT_ALIVE: Final = 64
 _RETRY_AFTER_S: Final = 30.0  # of a 429 that does not say
 _HTTPS: Final = 443
 _FIRST_UNPRIVILEGED_PORT: Final = 1024
@@ -102,6 +102,7 @@ class Outbound:
     """Asks hosts. One for each kind of work: those that share one share its hosts' turns and slots.
 
     `allowed`: networks beside the public internet. `network` opens the sockets, to addresses that were checked.
+    `kept_alive`: connections that stay open for the next request, each looked at whenever one begins or ends.
     """
 
     def __init__(
@@ -112,6 +113,7 @@ class Outbound:
         allowed: Sequence[Network] = (),
         network: AsyncNetworkBackend | None = None,
         ssl_context: ssl.SSLContext | None = None,
+        kept_alive: int = MAX_KEPT_ALIVE,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         network = network or AnyIOBackend()
@@ -120,8 +122,8 @@ class Outbound:
         self._hosts = hosts
         self._monotonic = monotonic
         self._pools = {
-            "https": _pool(_CheckedNetwork(names, network, networks, tls=True), context),
-            "http": _pool(_CheckedNetwork(names, network, networks, tls=False), context),
+            "https": _pool(_CheckedNetwork(names, network, networks, tls=True), context, kept_alive),
+            "http": _pool(_CheckedNetwork(names, network, networks, tls=False), context, kept_alive),
         }
 
     async def __aenter__(self) -> Self:
@@ -289,11 +291,11 @@ class _XrpcError(BaseModel):
     error: Annotated[str, StringConstraints(pattern="^[A-Za-z][A-Za-z0-9]{0,63}$")]
 
 
-def _pool(network: AsyncNetworkBackend, ssl_context: ssl.SSLContext) -> AsyncConnectionPool:
+def _pool(network: AsyncNetworkBackend, ssl_context: ssl.SSLContext, kept_alive: int) -> AsyncConnectionPool:
     return AsyncConnectionPool(
         ssl_context=ssl_context,
         max_connections=None,  # the hosts' slots bound them
-        max_keepalive_connections=_MAX_KEPT_ALIVE,
+        max_keepalive_connections=kept_alive,
         keepalive_expiry=_KEEP_ALIVE_S,
         network_backend=network,
     )

@@ -42,7 +42,7 @@ class Connection(Protocol):
     async def fetch(self, query: str, *args: object) -> list[Row]: ...
     async def fetchrow(self, query: str, *args: object) -> Row | None: ...
     async def fetchval(self, query: str, *args: object) -> Any: ...
-    async def execute(self, query: str, *args: object) -> str: ...
+    async def execute(self, query: str, *args: object, timeout: float | None = None) -> str: ...  # noqa: ASYNC109  the driver's
     async def copy_records_to_table(
         self, table_name: str, *, records: Iterable[Sequence[object]], columns: Sequence[str]
     ) -> str: ...
@@ -133,6 +133,13 @@ class Statement:
             raise translate(failure, self.name) from None
         count = status.rpartition(" ")[2]
         return int(count) if count.isdecimal() else 0
+
+    async def execute_for(self, conn: Connection, timeout_s: float) -> None:
+        """Runs a statement without parameters that may take longer than all others: so many seconds."""
+        try:
+            await conn.execute(self.sql, timeout=timeout_s)
+        except DRIVER_FAILURES as failure:
+            raise translate(failure, self.name) from None
 
     def _arguments(self, given: dict[str, object]) -> list[object]:
         if len(given) == len(self.parameters):

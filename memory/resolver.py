@@ -4,11 +4,14 @@ What is held answers as long as it is young enough. Else the DID's document is a
 most once in ten minutes; a bad signature may force one look-up more in that time, for keys do change. Whatever goes
 wrong, what was known stands, and is marked as stale. What could not be resolved is remembered too, so that a flood of
 forged DIDs costs each of them one look-up.
+
+A handle whose own side cannot be asked keeps no document waiting: the database says when it is to be asked for again.
 """
 
 from __future__ import annotations
 
 import asyncio
+import random
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
@@ -23,19 +26,22 @@ from memory.identity import BadIdentity, Identity, PlcExport, did_web_url, ident
 from memory.outbound import Limits, Outbound
 from memory.outbound_errors import ForbiddenAddress, ForbiddenUrl, HostRefused
 from memory.outbound_hosts import HostLimits
-from memory.store.identities import load_identities, store_identity
+from memory.store.identities import UnsettledHandle, held_handle, load_identities, store_identity
 from memory.tasks import TaskGroup
 from memory.telemetry import get_logger
 
 MAX_AGE: Final = timedelta(hours=24)
 LOOK_UP_INTERVAL: Final = timedelta(minutes=10)
 RETRY_INTERVAL: Final = timedelta(minutes=1)  # where a look-up was not answered at all
-HANDLE_RETRY_INTERVAL: Final = timedelta(hours=1)  # where all but the handle was
+HANDLE_RETRY_FIRST: Final = LOOK_UP_INTERVAL  # where all but the handle was; doubles with each look-up that misses it
+HANDLE_RETRY_MAX: Final = timedelta(days=1)
+HANDLE_RETRY_JITTER: Final = 1.25  # at most so many times that
 PLC_LIMITS: Final = HostLimits(requests_per_s=10.0, burst=1, concurrent=8, waiting=300)
 
 MAX_DID_CHARS: Final = 255  # of those that can be asked for; the syntax allows more
 
 _AUDIT_LOG_LIMITS: Final = Limits(max_bytes=4 * 1024 * 1024, total_s=30.0)
+_MISSES_COUNTED: Final = 8  # by then the wait is as long as it gets
 _NOT_FOUND: Final = 404
 _GONE: Final = 410
 _PLC: Final = "did:plc:"
@@ -94,7 +100,7 @@ class IdentityResolver:
         if held is None:
             return None
         now = self._clock()
-        stands = held.holds(now, now - MAX_AGE) or held.rests(now) or held.failure is not None
+        stands = held.holds(now - MAX_AGE) or held.rests(now) or held.failure is not None
         return held.identity if stands else None
 
     async def reload(self, dids: Iterable[str]) -> None:
@@ -120,24 +126,31 @@ class IdentityResolver:
             if identity.did not in self._known:  # else a look-up was faster
                 self._keep(identity.did, _Held(identity, asked_at=identity.resolved_at))
 
-    async def resolve(self, did: str, *, max_age: timedelta = MAX_AGE) -> Resolved:
+    async def resolve(
+        self, did: str, *, max_age: timedelta = MAX_AGE, admit: Callable[[], bool] | None = None
+    ) -> Resolved:
         """The identity as it is now, or was at most `max_age` ago, or else the last that is known.
+
+        `admit` is asked once if a look-up has to begin, which it does not if that says no.
 
         Raises BadIdentity, or another Rejected of the DID's own host, where it has none that can be used, and
         Unavailable where that cannot be told now; both only of a DID of which nothing is known.
         """
         now = self._clock()
         held = await self._recall(did)
-        if not held.holds(now, now - max_age) and not held.rests(now):
-            held = await self._look_up(did, held, forced=False)
+        if not held.holds(now - max_age) and not held.rests(now):
+            held = await self._look_up(did, held, forced=False, admit=admit)
         return held.resolved(did, now - max_age)
 
-    async def refresh(self, did: str) -> Resolved:
-        """The identity looked up anew, after a bad signature; once in ten minutes, else what is held."""
+    async def refresh(self, did: str, *, admit: Callable[[], bool] | None = None) -> Resolved:
+        """The identity looked up anew, after a bad signature; once in ten minutes, else what is held.
+
+        `admit` as for `resolve`.
+        """
         now = self._clock()
         held = await self._recall(did)
         if not held.was_forced(now):
-            held = await self._look_up(did, held, forced=True)
+            held = await self._look_up(did, held, forced=True, admit=admit)
         return held.resolved(did, now)
 
     async def keys_valid_at(self, did: str, time: datetime) -> frozenset[str]:
@@ -170,10 +183,10 @@ class IdentityResolver:
             self._unknown.drop(did)
             self._known.put(did, held)
 
-    async def _look_up(self, did: str, held: _Held, *, forced: bool) -> _Held:
+    async def _look_up(self, did: str, held: _Held, *, forced: bool, admit: Callable[[], bool] | None) -> _Held:
         task = self._under_way.get(did)
         if task is None:
-            if len(self._under_way) >= self._max_look_ups:
+            if len(self._under_way) >= self._max_look_ups or (admit is not None and not admit()):
                 return replace(held, failure=_Failure("too many identities are being looked up"))
             task = self._tasks.create_task(self._ask(did, held, forced=forced))
             self._under_way[did] = task
@@ -185,10 +198,10 @@ class IdentityResolver:
         asked = replace(held, asked_at=now, forced_at=now if forced else held.forced_at, failure=None)
         try:
             claimed = await self._claimed(did, now)
-            identity, handle_settled = await self._verify_handle(claimed, held.identity)
+            identity, unsettled = await self._verify_handle(claimed)
             async with self._database.connection() as conn:
-                await store_identity(conn, identity)
-            asked = replace(asked, identity=identity, handle_settled=handle_settled)
+                await store_identity(conn, identity, unsettled)
+            asked = replace(asked, identity=identity)
         except Rejected as failure:
             asked = replace(asked, failure=_Failure(failure.message, failure.reason))
         except Unavailable as failure:
@@ -227,15 +240,24 @@ class IdentityResolver:
             message = f"The directory of INDEXER_PLC_URL may not be asked: {refused.message}"
             raise IdentityUnavailable(message, did=did) from refused
 
-    async def _verify_handle(self, claimed: Identity, previous: Identity | None) -> tuple[Identity, bool]:
-        """The identity with its handle only if that points back, and whether that could be told."""
+    async def _verify_handle(self, claimed: Identity) -> tuple[Identity, UnsettledHandle | None]:
+        """The identity with its handle only if that points back; where that cannot be told, when to ask again."""
         if claimed.handle is None:
-            return claimed, True
+            return claimed, None
         try:
-            verified, settled = await self._handles.owner(claimed.handle) == claimed.did, True
+            verified = await self._handles.owner(claimed.handle) == claimed.did
         except Unavailable:
-            verified, settled = previous is not None and previous.handle == claimed.handle, False
-        return (claimed if verified else replace(claimed, handle=None)), settled
+            return await self._unverified(claimed)
+        return (claimed if verified else replace(claimed, handle=None)), None
+
+    async def _unverified(self, claimed: Identity) -> tuple[Identity, UnsettledHandle]:
+        """The identity with its handle only if that was verified before, by whichever process."""
+        async with self._database.connection() as conn:
+            held = await held_handle(conn, claimed.did)
+        wait = min(HANDLE_RETRY_FIRST * 2**held.misses, HANDLE_RETRY_MAX)
+        retry_at = self._clock() + wait * random.uniform(1.0, HANDLE_RETRY_JITTER)  # noqa: S311
+        identity = claimed if held.handle == claimed.handle else replace(claimed, handle=None)
+        return identity, UnsettledHandle(retry_at, min(held.misses + 1, _MISSES_COUNTED))
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,12 +282,9 @@ class _Held:
     asked_at: datetime | None = None  # when the last look-up began; null: none that we know of
     forced_at: datetime | None = None  # the last that was forced
     failure: _Failure | None = None  # of the last look-up
-    handle_settled: bool = True  # whether the last document's handle could be verified or refused
 
-    def holds(self, now: datetime, since: datetime) -> bool:
-        """Whether there is an identity as young as that, whose handle need not be tried again."""
-        if not self.handle_settled:
-            since = max(since, now - HANDLE_RETRY_INTERVAL)
+    def holds(self, since: datetime) -> bool:
+        """Whether there is an identity as young as that."""
         return self.identity is not None and self.identity.resolved_at >= since
 
     def rests(self, now: datetime) -> bool:

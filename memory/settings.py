@@ -16,6 +16,7 @@ from memory.outbound_addresses import Network
 from memory.telemetry import get_logger
 
 MIB: Final = 1024 * 1024
+MIN_SECRET_CHARACTERS: Final = 32
 
 _log = get_logger()
 
@@ -24,6 +25,12 @@ def _postgres_url(url: SecretStr) -> SecretStr:
     if not url.get_secret_value().startswith(("postgres://", "postgresql://")):
         raise ValueError("it must start with postgresql://")
     return url
+
+
+def _long_secret(secret: SecretStr) -> SecretStr:
+    if len(secret.get_secret_value()) < MIN_SECRET_CHARACTERS:
+        raise ValueError(f"it must have {MIN_SECRET_CHARACTERS} characters or more")
+    return secret
 
 
 def _split(text: object) -> object:
@@ -116,6 +123,11 @@ class IndexerSettings(_Part):
     version_content_days: int = Field(
         default=30, ge=0, description="For how many days the content of an overwritten version is kept."
     )
+    deletion_days: int = Field(
+        default=90,
+        ge=1,
+        description="For how many days is known what was deleted: at least as many as a backup is kept.",
+    )
     host_rate: float = Field(
         default=5, gt=0, le=1000, description="How many requests a second one repo's host gets, at most."
     )
@@ -125,6 +137,10 @@ class IndexerSettings(_Part):
     spool_dir: Annotated[Path, AfterValidator(_folder)] | None = Field(
         default=None,
         description="The folder for repos too large for memory while they are fetched. Unset: the system's temporary.",
+    )
+    spool_max_bytes: Annotated[ByteSize, Field(ge=1)] = Field(
+        default=ByteSize(8192 * MIB),
+        description="How many bytes of disk all of these may take, in one command.",
     )
     audit_days: int = Field(
         default=30, ge=0, description="After how many days a repo is compared with its host again; 0: never."
@@ -142,6 +158,19 @@ class AppviewSettings(_Part):
     )
     public_url: Source | None = Field(
         default=None, description="The URL by which clients reach the API. Unset: made of host and port."
+    )
+    trusted_proxies: Networks = Field(
+        default=(),
+        description="Networks of the proxies whose `X-Forwarded-For` is believed, like `10.0.0.0/8`.",
+    )
+    rate_limit: int = Field(
+        default=3000,
+        ge=0,
+        description="How many requests a viewer, or the network of whoever is not signed in, has in 5 minutes; 0: any.",
+    )
+    id_key: Annotated[SecretStr, AfterValidator(_long_secret)] | None = Field(
+        default=None,
+        description="The secret behind ids of what is not public, 32 characters or more. Unset: the database's own.",
     )
 
 

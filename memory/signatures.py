@@ -52,6 +52,8 @@ class PublicKey(ABC):
     """A key that verifies; two are equal when their `did_key` is."""
 
     __slots__ = ("did_key",)
+    jose_algorithm: ClassVar[str]
+    """What a JWT that it signed has as `alg`."""
     _ORDER: ClassVar[int]  # of the curve's group
 
     def __init__(self, codec: bytes, compressed_point: bytes) -> None:
@@ -84,6 +86,7 @@ class PublicKey(ABC):
 
 class _K256Key(PublicKey):
     __slots__ = ("_key",)
+    jose_algorithm = "ES256K"
     _ORDER = _K256_ORDER
 
     def __init__(self, point: bytes) -> None:
@@ -99,6 +102,7 @@ class _K256Key(PublicKey):
 
 class _P256Key(PublicKey):
     __slots__ = ("_key",)
+    jose_algorithm = "ES256"
     _ORDER = _P256_ORDER
 
     def __init__(self, point: bytes) -> None:

@@ -10,11 +10,16 @@ from typing import Any
 import httpx
 from starlette.types import ASGIApp
 
+from appview.access import Access, Viewer
 from appview.call import Resources, Turns
-from appview.http import PREFIX
+from appview.faces.stores.ids import Ids
+from appview.faces.xrpc import PREFIX
+from appview.http import Action, Request
 from appview.lexicon import load_catalogue, problems
 from appview.page_cursor import PageCursors
-from appview.service import build_app
+from appview.rates import Rates
+from appview.refusals import AuthenticationRequired
+from appview.service import build_app, finder
 from appview.store.stats import RecentTotals
 from memory.database import Database
 from tests.memory_rows import day
@@ -46,11 +51,29 @@ class Api:
         monotonic: Callable[[], float] = lambda: 0.0,
         key: bytes = b"k" * 32,
         searches: Turns | None = None,
+        viewer: Viewer | None = None,
+        access: Access | None = None,
+        rate_limit: int = 0,
+        known_at: str = "https://memory.test",
+        id_key: bytes = b"i" * 32,
     ) -> None:
+        """`viewer`: who asks where a request has any `Authorization`; null: `access` tells, or no credentials hold."""
+
+        async def find_viewer(request: Request, address: str, action: Action) -> Viewer:
+            if access is not None:
+                return await finder(access)(request, address, action)
+            if viewer is None:
+                raise AuthenticationRequired
+            return viewer
+
         searches = searches or Turns(at_once=4, waiting=8)
         totals = RecentTotals(database, monotonic)
         resources = Resources(database, PageCursors(key), lambda: now, searches, totals)
-        self.app: ASGIApp = build_app(resources, url=None)
+        rates = Rates(limit=rate_limit, clock=lambda: now)
+        ids = Ids(id_key)
+        self.app: ASGIApp = build_app(
+            resources, url=None, known_at=known_at, find_viewer=find_viewer, rates=rates, ids=ids
+        )
 
     async def send(self, verb: str, path: str, **more: Any) -> httpx.Response:
         """One raw request."""

@@ -6,15 +6,16 @@ from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import IntEnum
+from itertools import takewhile
 from typing import Protocol
 
 import orjson
 
+from appview.answers.pages import fill_page
 from appview.call import Call
 from appview.keys import Key, uri_of
 from appview.page_cursor import Place
 from appview.refusals import InvalidCursor, RecordNotFound
-from appview.routes.pages import fill_page
 from appview.routes.records import asked_key
 from appview.store.history import (
     FIRST_REPLACED_PLACE,
@@ -28,8 +29,8 @@ from appview.store.history import (
     load_versions,
 )
 from appview.store.service import plan_anew
-from appview.store.views import MAX_PAGE_BYTES, load_memories
-from appview.views import datetime_text, record_view
+from appview.store.views import MAX_PAGE_BYTES, load_memories, load_memory
+from appview.views import datetime_text, record_view, value_text
 from memory.queries import Connection
 from memory.space import ReadableSpaces
 
@@ -95,8 +96,8 @@ async def get_history(call: Call) -> bytes:
     answer: dict[str, object] = {"uri": uri_of(key), "versions": [], "replaced": [], "replacedBy": []}
     async with call.resources.database.transaction(isolation="repeatable_read", readonly=True) as conn:
         await plan_anew(conn)
-        [memory] = await load_memories(conn, [key], as_of=None, spaces=spaces)
-        if memory is None and not await load_versions(conn, key, before=FIRST_VERSION_PLACE, limit=1, spaces=spaces):
+        memory = await load_memory(conn, key, spaces=spaces)
+        if memory is None and not await _versions(conn, call, key, before=FIRST_VERSION_PLACE, limit=1):
             raise RecordNotFound
         if memory is not None and start == _Start():
             view = record_view(memory, as_of=None)
@@ -105,11 +106,12 @@ async def get_history(call: Call) -> bytes:
         going_on: _Start | None = None
         if start.part is _Part.VERSIONS:
             # One more than is shown, here and below, to know whether the list goes on.
-            found = await load_versions(conn, key, before=start.version, limit=room.entries + 1, spaces=spaces)
-            versions = [_version_view(version) for version in found[: room.entries]]
+            found = await _versions(conn, call, key, before=start.version, limit=room.entries + 1)
+            fitting = takewhile(lambda version: not version.is_beyond, found[: room.entries])
+            versions, reached = fill_page(map(_version_view, fitting), max_bytes=room.max_bytes)
             answer["versions"] = [orjson.Fragment(version) for version in versions]
-            if len(found) > len(versions):
-                going_on = replace(start, version=found[len(versions) - 1].number)
+            if len(found) > reached:
+                going_on = replace(start, version=found[reached - 1].number)
             room = room.without(versions)
         for part, name, find, beginning in _RELATED_PARTS:
             if going_on is None and start.part <= part:
@@ -124,6 +126,11 @@ async def get_history(call: Call) -> bytes:
     if going_on is not None:
         answer["cursor"] = call.seal_cursor(going_on.sealed())
     return orjson.dumps(answer)
+
+
+async def _versions(conn: Connection, call: Call, key: Key, *, before: int, limit: int) -> list[ObservedVersion]:
+    is_owner = call.viewer.did == key.repo
+    return await load_versions(conn, key, before=before, limit=limit, is_owner=is_owner, spaces=call.viewer.spaces)
 
 
 _RELATED_PARTS: tuple[tuple[_Part, str, _FindRelated, RelatedPlace], ...] = (
@@ -161,6 +168,8 @@ def _version_view(version: ObservedVersion) -> bytes:
         view["scope"] = version.scope
     view["contentBytes"] = version.content_bytes
     view["contentSha256"] = version.content_sha256.hex()
+    if version.block is not None:
+        view["value"] = orjson.Fragment(value_text(version.block))
     return orjson.dumps(view)
 
 

@@ -6,8 +6,8 @@ from datetime import timedelta
 
 import orjson
 
+from appview.answers.pages import resolve_repos
 from appview.call import Call
-from appview.routes.pages import resolve_repos
 from appview.store.stats import (
     Counts,
     RepoSync,

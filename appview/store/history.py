@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from appview.keys import Key
+from appview.store.views import MAX_PAGE_BYTES
 from memory.datetimes import EARLIEST, LATEST
 from memory.queries import Connection, Statement, load_queries
 from memory.space import ReadableSpaces
@@ -22,7 +23,11 @@ _QUERIES: Final = load_queries(Path(__file__).parent / "sql" / "history.sql")
 
 @dataclass(frozen=True, slots=True)
 class ObservedVersion:
-    """One state of a record that was seen. Unless it is `current`, nothing of its content is left to show."""
+    """One state of a record that was seen. Unless it is `current`, nothing of its content is there to show.
+
+    But to the repo's owner, what was overwritten is shown while it is kept, with its `block`. `is_beyond`: that is left
+    out, as it would make all more than a page's worth of bytes; never of the first.
+    """
 
     number: int
     operation: str
@@ -33,6 +38,8 @@ class ObservedVersion:
     scope: str | None
     content_bytes: int
     content_sha256: bytes
+    block: bytes | None
+    is_beyond: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +63,19 @@ class Related:
 
 
 async def load_versions(
-    conn: Connection, key: Key, *, before: int, limit: int, spaces: ReadableSpaces
+    conn: Connection, key: Key, *, before: int, limit: int, is_owner: bool, spaces: ReadableSpaces
 ) -> list[ObservedVersion]:
-    """The observed states of a record with numbers below `before`, latest first."""
+    """The observed states of a record with numbers below `before`, latest first; `is_owner`: it is the viewer's own."""
     rows = await _QUERIES.observed_versions.fetch(
-        conn, repo=key.repo, space=key.space, rkey=key.rkey, before=before, limit=limit, spaces=spaces.as_list()
+        conn,
+        repo=key.repo,
+        space=key.space,
+        rkey=key.rkey,
+        before=before,
+        limit=limit,
+        is_owner=is_owner,
+        max_bytes=MAX_PAGE_BYTES,
+        spaces=spaces.as_list(),
     )
     return [
         ObservedVersion(
@@ -73,6 +88,8 @@ async def load_versions(
             scope=row["scope"],
             content_bytes=row["content_bytes"],
             content_sha256=row["content_sha256"],
+            block=row["record"],
+            is_beyond=row["kept_bytes"] is not None and row["record"] is None,
         )
         for row in rows
     ]

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from itertools import groupby, islice
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
-from appview.filters import Filters
+from appview.filters import Filters, Reach
 from appview.keys import Key
 from memory.datetimes import EARLIEST, LATEST
 from memory.queries import Connection, Row, Statement, load_queries
@@ -65,17 +65,23 @@ async def list_places(
     conn: Connection, order: Order, filters: Filters, *, after: Place, limit: int, spaces: ReadableSpaces
 ) -> list[Place]:
     """Up to `limit` places of readable memories that pass the filters, from the one behind `after` on."""
+    reach = filters.reach(spaces)
     if filters.repos is not None:
-        return await _list_of(conn, order, filters, filters.repos, after=after, limit=limit, spaces=spaces)
-    public = [_place(row) for row in await _fetch(_STATEMENTS[order], conn, order, filters, after, limit)]
+        return await _list_of(conn, order, filters, filters.repos, after=after, limit=limit, reach=reach)
+    public: list[Place] = []
+    if reach.public:
+        public += [_place(row) for row in await _fetch(_STATEMENTS[order], conn, order, filters, after, limit)]
+    authors = await find_authors(conn, spaces=reach.spaces)
+    private = Reach(reach.spaces, public=False)
+    own = await _list_of(conn, order, filters, authors, after=after, limit=limit, reach=private)
+    return list(islice(heapq.merge(public, own, reverse=order is not Order.OLDEST), limit))
+
+
+async def find_authors(conn: Connection, *, spaces: ReadableSpaces) -> list[str]:
+    """The authors with memories in some Spaces, in no order."""
     if not spaces.spaces:
-        return public
-    rows = await _QUERIES.repos_in_spaces.fetch(conn, spaces=spaces.as_list())
-    authors = [row["repo"] for row in rows]
-    own = await _list_of(conn, order, filters, authors, after=after, limit=limit, spaces=spaces)
-    # Both hold the public memories of those authors.
-    merged = heapq.merge(public, own, reverse=order is not Order.OLDEST)
-    return list(islice((place for place, _ in groupby(merged)), limit))
+        return []
+    return [row["repo"] for row in await _QUERIES.repos_in_spaces.fetch(conn, spaces=spaces.as_list())]
 
 
 async def find_repos(conn: Connection, handles: Sequence[str]) -> dict[str, str]:
@@ -92,11 +98,11 @@ async def _list_of(
     *,
     after: Place,
     limit: int,
-    spaces: ReadableSpaces,
+    reach: Reach,
 ) -> list[Place]:
     if not repos:
         return []
-    more = {"repos": repos, "spaces": spaces.as_list()}
+    more = {"repos": repos, "spaces": reach.spaces.as_list(), "public": reach.public}
     return [_place(row) for row in await _fetch(_STATEMENTS_OF[order], conn, order, filters, after, limit, **more)]
 
 

@@ -13,6 +13,7 @@ from appview.keys import Key
 from appview.search.candidates import Candidate, Candidates, Explained
 from appview.search.query import ParsedQuery
 from appview.search.ranking import Corpus
+from appview.store.lists import find_authors
 from appview.store.service import plan_anew
 from memory.queries import Connection, Row, load_queries
 from memory.space import ReadableSpaces
@@ -43,25 +44,29 @@ async def find_candidates(
     Within a transaction, for the rest of which statements are planned anew.
     """
     await plan_anew(conn)
-    if filters.repos is None:
-        return await _find_among_all(conn, query, filters, watermark=watermark, spaces=spaces)
+    reach = filters.reach(spaces)
+    repos = filters.repos
+    if repos is None and reach.public:
+        return await _find_among_all(conn, query, filters, watermark=watermark, spaces=reach.spaces)
     rows = await _QUERIES.search_of.fetch(
         conn,
-        repos=filters.repos,
+        repos=await find_authors(conn, spaces=reach.spaces) if repos is None else repos,
+        public=reach.public,
         watermark=watermark,
         any=query.tsquery_any,
         required=query.tsquery_required or None,
         excluded=query.tsquery_excluded or None,
         recheck=query.tsquery_recheck or None,
         max_candidates=MAX_CANDIDATES + 1,
-        spaces=spaces.as_list(),
+        spaces=reach.spaces.as_list(),
         **_counted(query),
         **filters.in_sql(),
     )
     [statistics] = (row for row in rows if row["repo"] is None)
     memories = [_candidate(row) for row in rows if row["repo"] is not None]
     corpus = Corpus(statistics["documents"], statistics["mean_length"], _occurrences(statistics))
-    return Candidates(memories[:MAX_CANDIDATES], corpus, len(memories) > MAX_CANDIDATES, query.terms)
+    capped = len(memories) > MAX_CANDIDATES
+    return Candidates(memories[:MAX_CANDIDATES], corpus, capped, query.terms, statistics["indexed_at"])
 
 
 async def explain_candidate(
@@ -78,7 +83,13 @@ async def explain_candidate(
     )
     if row is None:
         return None
-    return Explained(_candidate(row), row["content"], [name for name, column in _FILTER_COLUMNS if not row[column]])
+    verdicts = {
+        "repo": row["passes_repo"],
+        "space": filters.passes_spaces(key.space),
+        "publicOnly": filters.passes_public_only(key.space),
+        **{name: row[column] for name, column in _FILTER_COLUMNS},
+    }
+    return Explained(_candidate(row), row["content"], [name for name, passes in verdicts.items() if not passes])
 
 
 async def load_contents(conn: Connection, keys: Sequence[Key], *, spaces: ReadableSpaces) -> dict[Key, str]:
@@ -94,7 +105,6 @@ async def load_contents(conn: Connection, keys: Sequence[Key], *, spaces: Readab
 
 
 _FILTER_COLUMNS: Final = (
-    ("repo", "passes_repo"),
     ("scope", "passes_scope"),
     ("kind", "passes_kind"),
     ("agent", "passes_agent"),
@@ -110,7 +120,7 @@ _FILTER_COLUMNS: Final = (
 async def _find_among_all(
     conn: Connection, query: ParsedQuery, filters: Filters, *, watermark: datetime | None, spaces: ReadableSpaces
 ) -> Candidates:
-    corpus = await _count_among_all(conn, query, filters, watermark=watermark, spaces=spaces)
+    corpus, counted_at = await _count_among_all(conn, query, filters, watermark=watermark, spaces=spaces)
     any_of = rarest_terms(query.terms, corpus)
     if not any_of:
         return Candidates((), corpus, capped=False, any_of=())
@@ -128,7 +138,10 @@ async def _find_among_all(
         **filters.in_sql(),
     )
     memories = [_candidate(row) for row in rows]
-    return Candidates(memories[:MAX_CANDIDATES], corpus, len(memories) > MAX_CANDIDATES, any_of)
+    # Counting stops at a number: what is found may be later than all that was counted.
+    times = [memory.indexed_at for memory in memories] + ([] if counted_at is None else [counted_at])
+    indexed_at = max(times, default=None)
+    return Candidates(memories[:MAX_CANDIDATES], corpus, len(memories) > MAX_CANDIDATES, any_of, indexed_at)
 
 
 def rarest_terms(terms: Sequence[QueryTerm], corpus: Corpus) -> tuple[QueryTerm, ...]:
@@ -147,7 +160,7 @@ def _matches(term: QueryTerm, corpus: Corpus) -> int:
 
 async def _count_among_all(
     conn: Connection, query: ParsedQuery, filters: Filters, *, watermark: datetime | None, spaces: ReadableSpaces
-) -> Corpus:
+) -> tuple[Corpus, datetime | None]:
     wanted = {lexeme: quote_lexeme(lexeme) for lexeme in query.lexemes}
     # All lexemes with one beginning count as one that begins so.
     wanted |= {_longer(prefix): f"{quote_lexeme(prefix)}:*" for prefix in query.prefixes}
@@ -165,7 +178,8 @@ async def _count_among_all(
         frequencies[_longer(prefix)] = max(0, frequencies[_longer(prefix)] - frequencies.get(prefix, 0))
     documents = max((row["documents"] for row in rows), default=0)
     mean_length = rows[0]["mean_length"] if rows else 0.0
-    return Corpus(max(documents, *frequencies.values(), 0), mean_length, frequencies)
+    counted_at = max((row["indexed_at"] for row in rows if row["indexed_at"] is not None), default=None)
+    return Corpus(max(documents, *frequencies.values(), 0), mean_length, frequencies), counted_at
 
 
 def _longer(prefix: str) -> str:

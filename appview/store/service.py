@@ -16,6 +16,12 @@ async def load_page_cursor_key(conn: Connection) -> bytes | None:
     return None if key is None else bytes.fromhex(key)
 
 
+async def load_repo_rev(conn: Connection, repo: str) -> str | None:
+    """The rev up to which an author's public repo is indexed; None if it is not served, or nothing of it is there."""
+    rev: str | None = await _QUERIES.repo_rev.fetchval(conn, repo=repo)
+    return rev
+
+
 async def plan_anew(conn: Connection) -> None:
     """Have Postgres plan every statement for its own values, until the end of the transaction.
 

@@ -77,6 +77,14 @@ async def load_memories(
     return memories
 
 
+async def load_memory(conn: Connection, key: Key, *, spaces: ReadableSpaces) -> StoredMemory | None:
+    """Load one memory as it is now, as `load_memories` does; None if it is not there or not readable."""
+    row = await _QUERIES.memory_by_key.fetchrow(
+        conn, **key._asdict(), max_replacers=_MAX_REPLACERS_READ, spaces=spaces.as_list()
+    )
+    return None if row is None else _read(row, _NO_CYCLES)
+
+
 @dataclass(frozen=True, slots=True)
 class _Cycles:
     """What the rule for cycles ignores at another time than now, in the components that were judged for it."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from html import escape
 from typing import Final, assert_never
 
-from appview.http import PREFIX, Route
+from appview.faces.xrpc import PREFIX, Route
 from appview.lexicon import (
     ArrayType,
     BooleanType,

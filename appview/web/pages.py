@@ -13,12 +13,14 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route as PathRoute
 
-from appview.http import Route
+from appview.did_document import did_document, service_did
+from appview.faces.xrpc import Route
 from appview.lexicon import Catalogue
 from appview.openapi import openapi_document
 from appview.web.docs import docs_page
 
 _FOLDER: Final = Path(__file__).parent
+_OPEN: Final = {"access-control-allow-origin": "*"}
 
 # Nothing from elsewhere, no inline script or style: a text that became markup by a mistake could still do nothing.
 _SECURITY: Final = {
@@ -31,8 +33,10 @@ _SECURITY: Final = {
 }
 
 
-def build_pages(catalogue: Catalogue, routes: Iterable[Route], *, version: str, url: str | None) -> Starlette:
-    """The application for all paths outside `/xrpc/`."""
+def build_pages(
+    catalogue: Catalogue, routes: Iterable[Route], *, version: str, url: str | None, known_at: str
+) -> Starlette:
+    """The application for all paths that no face has. It has a DID if `known_at` allows one."""
     described = list(routes)
     document = orjson.dumps(openapi_document(catalogue, described, version=version, url=url))
     application = Starlette(
@@ -41,13 +45,21 @@ def build_pages(catalogue: Catalogue, routes: Iterable[Route], *, version: str, 
             _serve("/page.css", (_FOLDER / "page.css").read_bytes(), "text/css; charset=utf-8"),
             _serve("/page.js", (_FOLDER / "page.js").read_bytes(), "text/javascript; charset=utf-8"),
             _serve("/docs", docs_page(catalogue, described).encode(), "text/html; charset=utf-8"),
-            _serve("/openapi.json", document, "application/json", {"access-control-allow-origin": "*"}),
+            _serve("/openapi.json", document, "application/json", _OPEN),
+            *_identify(known_at),
         ],
         exception_handlers={HTTPException: _refuse},
     )
     # Other paths are not found, and led nowhere else.
     application.router.redirect_slashes = False
     return application
+
+
+def _identify(url: str) -> list[PathRoute]:
+    did = service_did(url)
+    if did is None:
+        return []
+    return [_serve("/.well-known/did.json", orjson.dumps(did_document(did, url)), "application/json", _OPEN)]
 
 
 async def _refuse(_request: Request, failure: Exception) -> Response:

@@ -17,10 +17,11 @@ from indexer.doctor.database import (
     judge_server,
     unreachable,
 )
-from indexer.doctor.machine import AMPLE_FREE_BYTES, MAX_SKEW_S, MIN_FREE_BYTES, judge_clock, judge_disk
+from indexer.doctor.machine import AMPLE_FREE_BYTES, MAX_SKEW_S, MIN_FREE_BYTES, judge_clock, judge_disk, judge_spool
 from indexer.doctor.network import Endpoint
 from indexer.doctor.outside import Followed, no_source, sources
 from indexer.doctor.report import Check, Report, State, failed, passed, warned
+from indexer.resync.disk import GIB, DiskBudget
 from indexer.store.doctor import ServerFacts, TableRights
 from memory.errors import Misconfigured, Unavailable
 
@@ -252,6 +253,23 @@ def test_disk_is_judged_by_what_is_free(free: int, state: State):
     assert "GiB free for .data/postgres" in check.what
     assert (check.fix is None) == (state is State.OK)
     assert check.fix is None or "DATABASE_DATA_DIR" in check.fix
+
+
+@pytest.mark.parametrize(
+    ("free", "state", "fix"),
+    [
+        (12, State.OK, None),
+        (11, State.WARNING, "lower INDEXER_SPOOL_MAX_BYTES"),
+        (3, State.WARNING, "by INDEXER_SPOOL_DIR"),
+        (2, State.FAILED, "by INDEXER_SPOOL_DIR"),
+        (0, State.FAILED, "Make room on that disk"),
+    ],
+)
+def test_spool_is_judged_by_what_may_be_taken_of_it_and_what_has_to_stay(free: int, state: State, fix: str | None):
+    check = judge_spool(Path("/spool"), free * GIB, DiskBudget(in_all_bytes=10 * GIB, kept_free_bytes=2 * GIB))
+    assert (check.name, check.state) == ("spool", state)
+    assert check.what.startswith(f"{free}.0 GiB free in /spool")
+    assert check.fix is None if fix is None else fix in (check.fix or "")
 
 
 # --- what is followed

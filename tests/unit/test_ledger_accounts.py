@@ -120,11 +120,12 @@ def test_account_that_comes_back_after_a_purge_is_fetched_whole():
     assert asked(ledger)["fetch"] == "account_came_back"
 
 
-def test_account_that_is_only_shown_again_is_not_fetched():
+def test_account_that_is_only_shown_again_is_not_fetched_and_its_handle_is_looked_up():
     row = tracked_row(visible=False, status="deactivated")
     ledger = ledger_of(row)
     ledger.take([AccountChanged(place(7), DID, True, None)])
-    assert (row.visible, row.state, ledger.requests) == (True, RepoState.ACTIVE, {})
+    assert (row.visible, row.state) == (True, RepoState.ACTIVE)
+    assert asked(ledger) == {"identity": "account_came_back"}
 
 
 def test_account_of_which_a_relay_says_active_while_another_word_hides_it_is_asked_about():
@@ -146,8 +147,8 @@ def test_account_that_is_shown_again_before_it_is_whole_is_fetched_without_furth
     row = tracked_row(visible=False, status="deactivated", state=RepoState.ERROR, reason="sync")
     ledger = ledger_of(row)
     ledger.take([AccountChanged(place(7), DID, True, None)])
-    [request] = ledger.requests.values()
-    assert (request.kind, request.reason, request.urgent) == (RequestKind.FETCH, "sync", True)
+    request = ledger.requests[row.key, RequestKind.FETCH]
+    assert (request.reason, request.urgent) == ("sync", True)
     assert row.state is RepoState.ERROR
 
 
@@ -159,7 +160,7 @@ def test_account_that_is_switched_on_again_and_again_is_hastened_once_in_a_while
         at = replace(place(7 + number), seen_at=AT + after)
         row.show(visible=False, status="deactivated", at=AT)
         ledger.take([AccountChanged(at, DID, True, None)])
-        hastened += [request.urgent for request in ledger.requests.values()]
+        hastened.append(ledger.requests[row.key, RequestKind.FETCH].urgent)
     assert hastened == [True, False, True]
 
 

@@ -15,8 +15,10 @@ from indexer.arrivals import (
     FetchBegun,
     FetchedHead,
     FetchFailed,
+    FetchLifted,
     FetchOrdered,
     IdentityResolved,
+    RequestAnswered,
     SourceKind,
     TakedownOrdered,
 )
@@ -59,7 +61,11 @@ def contents(*ops: MemoryOp, token: UUID = TOKEN, first: bool = True) -> Content
 
 def applied(token: UUID = TOKEN) -> FetchApplied:
     head = FetchedHead(rev(5), "commit5", "data5")
-    return FetchApplied(place(9), DID, token, head, asked_at=AT, next_not_before=LATER)
+    return FetchApplied(place(9), DID, token, head)
+
+
+def answered() -> RequestAnswered:
+    return RequestAnswered(place(9), DID, RequestKind.FETCH, AT, LATER)
 
 
 def failed(before: RepoState, reason: str | None, before_reason: str | None = "sync") -> FetchFailed:
@@ -230,9 +236,31 @@ def test_applied_fetch_makes_the_repo_whole():
     ledger.take([applied()])
     assert (row.state, row.reason, row.fetch_token) == (RepoState.ACTIVE, None, None)
     assert (row.rev, row.commit_cid, row.data_cid) == (rev(5), "commit5", "data5")
-    assert (row.audited_at, row.fetch_after) == (place(9).seen_at, LATER)
+    assert (row.audited_at, row.fetch_after) == (place(9).seen_at, None)
+    assert (ledger.requests, ledger.answered) == ({}, [])
+
+
+def test_answered_fetch_is_crossed_out_and_the_next_one_waits():
+    row = tracked_row()
+    ledger = ledger_of(row)
+    ledger.take([answered()])
+    assert row.fetch_after == LATER
     assert ledger.answered == [Answer(row.key, RequestKind.FETCH, AT)]
-    assert ledger.requests == {}
+
+
+def test_repo_whose_fetch_is_lifted_takes_what_waited_and_waits_again():
+    row = fetching()
+    ledger = ledger_of(row)
+    ledger.take([FetchLifted(place(8), DID, TOKEN, RepoState.PENDING, "discovered"), commit(2)])
+    assert (row.state, row.reason, row.rev, row.fetch_token) == (RepoState.PENDING, "discovered", rev(2), None)
+    ledger.take([FetchBegun(place(9), DID, TOKEN)])
+    assert (row.state, row.reason, row.fetch_token) == (RepoState.RESYNCING, "discovered", TOKEN)
+
+
+def test_fetch_that_was_overtaken_is_not_lifted():
+    row = fetching()
+    ledger_of(row).take([FetchLifted(place(8), DID, OLD_TOKEN, RepoState.ACTIVE, None)])
+    assert (row.state, row.fetch_token) == (RepoState.RESYNCING, TOKEN)
 
 
 def test_commit_behind_an_applied_fetch_chains_on():

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from appview.answers.pages import fill_page
 from appview.lexicon import LEXICONS, ArrayType, RefType, StringType, Type, load_catalogue, problems
 from appview.page_cursor import PageCursors, Place, Question
 from appview.parameters import decode_body, decode_query
 from appview.refusals import InvalidCursor, InvalidRequest
-from appview.routes.pages import fill_page
 from memory.errors import Misconfigured
 
 CATALOGUE = load_catalogue()

@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from indexer.backfill_command import render
+from indexer.fetch_command import render
 from indexer.progress import RATE_OVER_S, Pace, ProgressLine, bar, duration
 from indexer.resync.backfill import Progress
 from indexer.resync.search import SearchProgress

@@ -192,12 +192,27 @@ def test_withheld_memory_that_was_deleted_again_leaves_no_tombstone():
     assert (state.versions, state.present) == ([], False)
 
 
-def test_withheld_memory_that_became_invalid_leaves_the_invalid_record():
+def test_withheld_memory_that_became_invalid_is_withheld_as_it_is():
     state = RecordState(NOTHING_HELD)
     state.put(valid("tea"), "rev", TIMES[1])
     state.put(invalid(), "rev", TIMES[2])
-    assert not state.withhold()
-    assert (state.versions, state.invalid) == ([], invalid())
+    assert state.withhold()
+    assert (state.versions, state.present, state.withheld) == ([], False, invalid())
+
+
+def test_withheld_invalid_record_leaves_nothing_of_the_memory_that_it_was():
+    state = RecordState(held_memory(valid("tea")))
+    state.put(valid("coffee"), "rev", TIMES[1])
+    state.put(invalid(), "rev", TIMES[2])
+    assert state.withhold_invalid()
+    assert (state.versions, state.overwritten_at, state.present, state.withheld) == ([], None, False, invalid())
+
+
+def test_only_an_invalid_record_is_withheld_as_one():
+    state = RecordState(NOTHING_HELD)
+    state.put(valid("tea"), "rev", TIMES[1])
+    assert not state.withhold_invalid()
+    assert (state.memory, state.withheld) == (valid("tea"), None)
 
 
 def test_withheld_memory_leaves_the_tombstone_of_an_earlier_life():
@@ -214,16 +229,16 @@ def test_withheld_memory_leaves_the_tombstone_of_an_earlier_life():
 @pytest.mark.parametrize(
     ("before", "after", "growth"),
     [
-        (None, None, (0, 0, 0)),
-        (None, valid("tea", "3kaaaaaaaab2a"), (1, len(valid("tea", "3kaaaaaaaab2a").record), 1)),
-        (valid("tea", "3kaaaaaaaab2a"), None, (-1, -len(valid("tea", "3kaaaaaaaab2a").record), -1)),
-        (valid("tea"), valid("coffee"), (0, 3, 0)),
-        (valid("tea"), invalid(), (-1, -len(valid("tea").record), 0)),
-        (None, invalid(), (0, 0, 0)),
+        (None, None, (0, 0, 0, 0)),
+        (None, valid("tea", "3kaaaaaaaab2a"), (1, len(valid("tea", "3kaaaaaaaab2a").record), 1, 0)),
+        (valid("tea", "3kaaaaaaaab2a"), None, (-1, -len(valid("tea", "3kaaaaaaaab2a").record), -1, 0)),
+        (valid("tea"), valid("coffee"), (0, 3, 0, 0)),
+        (valid("tea"), invalid(), (-1, -len(valid("tea").record), 0, 1)),
+        (None, invalid(), (0, 0, 0, 1)),
     ],
 )
 def test_growth_is_what_the_batch_adds_to_the_repo(
-    before: StoredMemory | None, after: StoredMemory | InvalidMemory | None, growth: tuple[int, int, int]
+    before: StoredMemory | None, after: StoredMemory | InvalidMemory | None, growth: tuple[int, int, int, int]
 ):
     state = RecordState(held_memory(before) if before else NOTHING_HELD)
     if after:
@@ -234,4 +249,10 @@ def test_growth_is_what_the_batch_adds_to_the_repo(
 
 
 def test_untouched_record_does_not_grow():
-    assert RecordState(held_memory(valid("tea"))).growth() == (0, 0, 0)
+    assert RecordState(held_memory(valid("tea"))).growth() == (0, 0, 0, 0)
+
+
+def test_invalid_record_that_goes_makes_the_repo_smaller():
+    state = RecordState(replace(NOTHING_HELD, invalid_cid=invalid().cid))
+    state.delete(TIMES[1])
+    assert state.growth() == (0, 0, 0, -1)

@@ -53,6 +53,14 @@ def test_index_without_trouble_is_well():
         ({"quarantined_frames": 1}, "1 frames of the last week were broken"),
         ({"requests": [LONG_DUE]}, "hosts are to be asked since 2026-11-30 10:00 UTC"),
         (
+            {"fetches": replace(IDLE, failed=[FailedFetches("disk_unavailable", 3, NOW)])},
+            "3 repos found no room on the disk of INDEXER_SPOOL_DIR: `python -m indexer doctor` tells why",
+        ),
+        (
+            {"sweeps": [SweepStatus("https://relay.test", 9, NOW, NOW, NOW)]},
+            "lists many repos of which nothing could be verified, and is read no further since 2026-11-30 12:00 UTC",
+        ),
+        (
             {"requests": [LONG_DUE], "fetches": replace(IDLE, confirmed_at=NOW - timedelta(hours=2))},
             "none has confirmed",
         ),

@@ -1,4 +1,5 @@
--- The three orders of listRecords, each over all authors (public memories, by an index of their own) and over some.
+-- The three orders of listRecords, each over all authors (public memories, by an index of their own) and over some (what
+-- they have in `:spaces`, and if `:public`, in public).
 -- A position is the last place that was listed: (dated, sort_at, repo, rkey, space). It changes only with its record.
 
 -- name: list_newest
@@ -57,7 +58,7 @@ cross join lateral (
     order by m.effective_at desc, m.rkey desc
     limit :limit::int
 ) m
-where r.visible and r.repo = any(:repos::text[]) and (r.space = '' or r.space = any(:spaces::text[]))
+where r.visible and r.repo = any(:repos::text[]) and (r.space = '' and :public::bool or r.space = any(:spaces::text[]))
 order by m.effective_at desc, m.repo desc, m.rkey desc, m.space desc
 limit :limit;
 
@@ -117,7 +118,7 @@ cross join lateral (
     order by m.effective_at, m.rkey
     limit :limit::int
 ) m
-where r.visible and r.repo = any(:repos::text[]) and (r.space = '' or r.space = any(:spaces::text[]))
+where r.visible and r.repo = any(:repos::text[]) and (r.space = '' and :public::bool or r.space = any(:spaces::text[]))
 order by m.effective_at, m.repo, m.rkey, m.space
 limit :limit;
 
@@ -247,7 +248,7 @@ cross join lateral (
         limit :limit::int
     )
 ) m
-where r.visible and r.repo = any(:repos::text[]) and (r.space = '' or r.space = any(:spaces::text[]))
+where r.visible and r.repo = any(:repos::text[]) and (r.space = '' and :public::bool or r.space = any(:spaces::text[]))
 order by m.dated desc, m.sort_at desc, m.repo desc, m.rkey desc, m.space desc
 limit :limit;
 

@@ -5,9 +5,10 @@
 -- `:watermark` is null for a first page; later pages leave out what was indexed after it.
 
 -- name: search_of
--- Candidates among some authors' memories, and first of all one row of statistics: `repo` is null, `documents` and
--- `mean_length` tell of the corpus, `times` in how many of its memories each of the `lexemes` is. The corpus are the authors'
--- readable memories that are in effect (with the replaced ones, if those are wanted): other filters do not make a word rare.
+-- Candidates among what some authors have in `:spaces`, and if `:public`, in public. First of all one row of statistics:
+-- `repo` is null, `documents` and `mean_length` tell of the corpus, `indexed_at` is its latest, `times` in how many of its
+-- memories each of the `lexemes` is. The corpus is all of that which is in effect (with the replaced ones, if those are
+-- wanted): other filters do not make a word rare.
 with readable as not materialized (
     select
         m.repo, m.space, m.rkey, m.terms, m.term_count, m.effective_at, m.indexed_at, m.content, m.content_bytes,
@@ -27,14 +28,17 @@ with readable as not materialized (
         and (:occurred_before::timestamptz is null or m.occurred_from < :occurred_before) as passes
     from repos r
     join memories m on m.repo = r.repo and m.space = r.space
-    where r.visible and r.repo = any(:repos::text[]) and (r.space = '' or r.space = any(:spaces::text[]))
+    where r.visible and r.repo = any(:repos::text[])
+        and (r.space = '' and :public::bool or r.space = any(:spaces::text[]))
         and (:as_of is null or m.effective_at <= :as_of)
         and (:watermark::timestamptz is null or m.indexed_at <= :watermark)
 ),
 totals as (
-    select count(*) as documents, coalesce(avg(m.term_count), 0)::float8 as mean_length
+    select
+        count(*) filter (where not m.masked) as documents,
+        coalesce(avg(m.term_count) filter (where not m.masked), 0)::float8 as mean_length,
+        max(m.indexed_at) as indexed_at
     from readable m
-    where not m.masked
 ),
 matched as materialized (
     select
@@ -82,7 +86,7 @@ frequencies as (
 )
 select
     t.documents, t.mean_length, f.lexemes, f.times, null as repo, null as space, null as rkey, null as term_count,
-    null as effective_at, null as indexed_at, null as masked, null as content_hash, null as content_bytes,
+    null as effective_at, t.indexed_at, null as masked, null as content_hash, null as content_bytes,
     null as needs_recheck
 from totals t
 cross join frequencies f
@@ -99,42 +103,15 @@ union all
 
 -- name: search_all_statistics
 -- The corpus of a search over all authors, one row for each alternative: `matches` is how many readable memories have it,
--- counted up to :max_counted. Replaced ones count too: to leave them out of `documents` would take a walk through all.
--- `mean_length` is that of the latest thousand.
+-- counted up to :max_counted, `indexed_at` the latest of those. Replaced ones count too: to leave them out of `documents`
+-- would take a walk through all. `mean_length` is that of the latest thousand.
 with spaces as materialized (
     select r.repo, r.space
     from unnest(:spaces::text[]) as readable (space)
     join repos r on r.space = readable.space and r.visible
 )
 select
-    a.alternative,
-    (
-        select count(*)
-        from (
-            (
-                select m.effective_at
-                from memories m
-                join repos r on r.repo = m.repo and r.space = m.space and r.visible
-                where m.space = '' and m.terms @@ a.query::tsquery
-                    and (:as_of::timestamptz is null or m.effective_at <= :as_of)
-                    and (:watermark::timestamptz is null or m.indexed_at <= :watermark)
-            )
-            union all
-            (
-                select m.effective_at
-                from spaces s
-                cross join lateral (
-                    select m.effective_at
-                    from memories m
-                    where m.repo = s.repo and m.space = s.space and m.terms @@ a.query::tsquery
-                        and (:as_of is null or m.effective_at <= :as_of)
-                        and (:watermark is null or m.indexed_at <= :watermark)
-                    offset 0 -- so that each repo is gone to by its key
-                ) m
-            )
-            limit :max_counted::int
-        ) counted
-    ) as matches,
+    a.alternative, counted.matches, counted.indexed_at,
     (
         select coalesce(sum(r.memory_count), 0)
         from repos r
@@ -151,7 +128,34 @@ select
             limit 1000
         ) latest
     ) as mean_length
-from unnest(:alternatives::text[], :queries::text[]) as a (alternative, query);
+from unnest(:alternatives::text[], :queries::text[]) as a (alternative, query)
+cross join lateral (
+    select count(*) as matches, max(m.indexed_at) as indexed_at
+    from (
+        (
+            select m.indexed_at
+            from memories m
+            join repos r on r.repo = m.repo and r.space = m.space and r.visible
+            where m.space = '' and m.terms @@ a.query::tsquery
+                and (:as_of::timestamptz is null or m.effective_at <= :as_of)
+                and (:watermark::timestamptz is null or m.indexed_at <= :watermark)
+        )
+        union all
+        (
+            select m.indexed_at
+            from spaces s
+            cross join lateral (
+                select m.indexed_at
+                from memories m
+                where m.repo = s.repo and m.space = s.space and m.terms @@ a.query::tsquery
+                    and (:as_of is null or m.effective_at <= :as_of)
+                    and (:watermark is null or m.indexed_at <= :watermark)
+                offset 0 -- so that each repo is gone to by its key
+            ) m
+        )
+        limit :max_counted::int
+    ) m
+) counted;
 
 -- name: search_all
 -- Candidates among the memories of all authors: the latest that have what `:any` asks for and pass every filter.

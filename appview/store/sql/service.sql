@@ -2,6 +2,10 @@
 -- The key that authenticates page cursors, shared by all API processes.
 select value from settings where name = 'page_cursor_key';
 
+-- name: repo_rev
+-- How far one author's public repo is indexed.
+select rev from repos where repo = :repo and space = '' and visible;
+
 -- name: plan_anew
 -- A plan made for other values can be a hundred times slower than one made for these. Until the end of the transaction.
 select set_config('plan_cache_mode', 'force_custom_plan', true);

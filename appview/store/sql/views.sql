@@ -70,6 +70,39 @@ cross join lateral (
 ) targets
 order by a.ordinal;
 
+-- name: memory_by_key
+-- The same of one memory as it is now. It is what is asked most, and costs half of what the statement for many does.
+select
+    m.repo, m.space, m.rkey, m.cid, m.record, m.updated_at, m.indexed_at, m.version,
+    m.masked_from is not null as superseded,
+    i.handle,
+    replacers.rkeys as replacers,
+    replacers.ignored as ignored_replacers,
+    targets.rkeys as targets,
+    targets.ignored as ignored_targets
+from memories m
+join repos r on r.repo = m.repo and r.space = m.space and r.visible
+left join identities i on i.repo = m.repo and not i.tombstoned
+cross join lateral (
+    select array_agg(e.rkey) as rkeys, array_agg(e.rkey) filter (where e.ignored) as ignored
+    from (
+        select e.rkey, e.ignored
+        from memory_edges e
+        where e.repo = m.repo and e.space = m.space and e.target = m.rkey
+            and exists (select from memories s where s.repo = m.repo and s.space = m.space and s.rkey = e.rkey)
+        order by e.rkey
+        limit :max_replacers::int
+    ) e
+) replacers
+cross join lateral (
+    select array_agg(e.target) as rkeys, array_agg(e.target) filter (where e.ignored) as ignored
+    from memory_edges e
+    where e.repo = m.repo and e.space = m.space and e.rkey = m.rkey
+        and exists (select from memories t where t.repo = m.repo and t.space = m.space and t.rkey = e.target)
+) targets
+where m.repo = :repo::text and m.space = :space::text and m.rkey = :rkey::text
+    and (m.space = '' or m.space = any(:spaces::text[]));
+
 -- name: component_members
 -- The members of cycles by their components' newest rkeys, with what they replace: to judge a cycle as of another time.
 select

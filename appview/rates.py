@@ -1,0 +1,106 @@
+"""How often one client may ask: so many requests in each window of time, counted by this process.
+
+Who is signed in is counted by DID, others by the network that they ask from: an IPv4 address, or 64 bits of an IPv6
+address, of which anybody has more than can be counted one by one. Whoever asks from this very machine is not counted.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from ipaddress import IPv6Address, ip_address
+from math import ceil
+from typing import Final
+
+from starlette.types import Scope
+
+from appview.refusals import RateLimited
+from appview.representation import Headers
+
+WINDOW_S: Final = 300
+MAX_COUNTED: Final = 100_000
+"""Clients that are counted at a time; of more, those that came first are forgotten, and begin anew."""
+
+_NETWORK_BITS: Final = 64
+_ANY_HOST: Final = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Allowance:
+    """What a client has: `limit` requests in a window, of which `remaining` are left until `resets_at` (Unix time)."""
+
+    limit: int
+    remaining: int
+    resets_at: int
+
+    def headers(self) -> Headers:
+        """It as the protocol's servers tell it."""
+        return (
+            (b"ratelimit-limit", str(self.limit).encode()),
+            (b"ratelimit-remaining", str(self.remaining).encode()),
+            (b"ratelimit-reset", str(self.resets_at).encode()),
+            (b"ratelimit-policy", f"{self.limit};w={WINDOW_S}".encode()),
+        )
+
+
+class Rates:
+    """Counts requests; a client without a name (None) is not counted."""
+
+    def __init__(self, *, limit: int, clock: Callable[[], datetime]) -> None:
+        """`limit` requests a window; 0 counts nothing."""
+        self._limit = limit
+        self._clock = clock
+        self._counted: OrderedDict[str, _Window] = OrderedDict()
+
+    def take(self, client: str | None) -> Allowance | None:
+        """One request of a client. Raise RateLimited beyond its limit."""
+        if client is None or not self._limit:
+            return None
+        now = self._clock().timestamp()
+        window = self._counted.get(client)
+        if window is None or now >= window.ends_at:
+            window = self._begin(client, now)
+        if window.taken >= self._limit:
+            raise RateLimited(max(1, ceil(window.ends_at - now)))
+        window.taken += 1
+        return Allowance(self._limit, self._limit - window.taken, ceil(window.ends_at))
+
+    def require(self, client: str | None) -> None:
+        """Raise RateLimited if a client is beyond its limit; counts nothing."""
+        window = None if client is None else self._counted.get(client)
+        if window is None or not self._limit:
+            return
+        left_s = window.ends_at - self._clock().timestamp()
+        if window.taken >= self._limit and left_s > 0:
+            raise RateLimited(max(1, ceil(left_s)))
+
+    def _begin(self, client: str, now: float) -> _Window:
+        self._counted.pop(client, None)
+        window = self._counted[client] = _Window(now + WINDOW_S)
+        if len(self._counted) > MAX_COUNTED:
+            self._counted.popitem(last=False)
+        return window
+
+
+@dataclass(slots=True)
+class _Window:
+    ends_at: float
+    taken: int = 0
+
+
+def address_of(scope: Scope) -> str | None:
+    """The network that a request comes from; None for this very machine, unless it hands on what came to a proxy."""
+    client: tuple[str, int] | None = scope.get("client")
+    try:
+        address = ip_address("" if client is None else client[0])
+    except ValueError:
+        return _ANY_HOST  # a Unix socket, or a proxy that forwards nonsense: all of them together
+    if isinstance(address, IPv6Address):
+        address = address.ipv4_mapped or address
+    if address.is_loopback and not any(name in (b"x-forwarded-for", b"forwarded") for name, _ in scope["headers"]):
+        return None
+    if isinstance(address, IPv6Address):
+        return str(IPv6Address(int(address) >> _NETWORK_BITS << _NETWORK_BITS))
+    return str(address)

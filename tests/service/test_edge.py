@@ -1,0 +1,128 @@
+"""What all faces share: who asks, how often, and what every answer tells beside its body."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import httpx
+import pytest
+
+from appview.access import Access, Viewer
+from appview.issuers import Issuers
+from memory.database import Database
+from memory.space import ReadableSpaces
+from tests.api_client import NAMESPACE, NOW, Api, refused
+from tests.memory_rows import ALICE, MemoryRows
+
+SPACE = "at://did:plc:aaaaaaaaaaaaaaaaaaaaaaaa/space/com.example.team/notes"
+LIST = f"/xrpc/{NAMESPACE}listRecords"
+SIGNED_IN = {"authorization": "Bearer token"}
+NOBODY_ELSE = ReadableSpaces.public_only()
+
+
+def anna(*spaces: str) -> Viewer:
+    return Viewer(ALICE, ReadableSpaces(frozenset(spaces)), ALICE)
+
+
+def refusing_all(database: Database) -> Access:
+    """Nobody has a credential that holds; nobody is looked up."""
+    return Access(database, cast("Issuers", None), own_did="did:web:memory.test", clock=lambda: NOW)
+
+
+async def ask(api: Api, path: str, *, host: str = "203.0.113.7", **headers: str) -> httpx.Response:
+    """One request from somewhere on the network."""
+    transport = httpx.ASGITransport(app=api.app, client=(host, 4))
+    async with httpx.AsyncClient(transport=transport, base_url="http://api.test") as client:
+        return await client.get(path, headers=headers)
+
+
+async def test_every_answer_has_an_id_of_its_own(database: Database) -> None:
+    api = Api(database)
+    ids = {(await api.send("GET", path)).headers["request-id"] for path in (LIST, LIST, "/xrpc/unknown")}
+    assert len(ids) == 3
+
+
+async def test_credentials_that_do_not_hold_are_never_taken_for_none(database: Database) -> None:
+    response = await Api(database).send("GET", LIST, headers=SIGNED_IN)
+    assert (refused(response).status, refused(response).error) == (401, "AuthenticationRequired")
+    assert response.headers["www-authenticate"] == "Bearer"
+
+
+async def test_two_credentials_are_refused(database: Database) -> None:
+    api = Api(database, access=refusing_all(database))
+    response = await api.send("GET", LIST, headers=[("authorization", "Bearer a"), ("authorization", "Bearer b")])
+    assert (refused(response).status, refused(response).error) == (400, "InvalidRequest")
+
+
+async def test_strangers_are_limited_by_network_and_told_so(database: Database) -> None:
+    api = Api(database, rate_limit=2)
+    left = [(await ask(api, LIST)).headers["ratelimit-remaining"] for _ in range(2)]
+    assert left == ["1", "0"]
+    response = await ask(api, LIST)
+    assert (refused(response).status, refused(response).error) == (429, "RateLimitExceeded")
+    assert response.headers["retry-after"] == "300"
+    assert (await ask(api, LIST, host="203.0.113.8")).status_code == 200
+
+
+async def test_the_signed_in_are_limited_by_themselves(database: Database) -> None:
+    api = Api(database, rate_limit=1, viewer=anna())
+    assert (await ask(api, LIST)).status_code == 200
+    assert (await ask(api, LIST)).status_code == 429
+    assert (await ask(api, LIST, **SIGNED_IN)).status_code == 200
+    assert (await ask(api, LIST, host="203.0.113.8", **SIGNED_IN)).status_code == 429
+
+
+async def test_credentials_that_do_not_hold_are_limited_too(database: Database) -> None:
+    api = Api(database, rate_limit=2)
+    statuses = [(await ask(api, LIST, **SIGNED_IN)).status_code for _ in range(3)]
+    assert statuses == [401, 401, 429]
+    assert (await ask(api, LIST)).status_code == 200
+
+
+async def test_this_machine_is_not_limited(database: Database) -> None:
+    api = Api(database, rate_limit=1)
+    responses = [await ask(api, LIST, host="127.0.0.1") for _ in range(3)]
+    assert [response.status_code for response in responses] == [200] * 3
+    assert "ratelimit-limit" not in responses[0].headers
+
+
+async def test_answers_to_the_signed_in_are_kept_by_nobody_else(database: Database) -> None:
+    api = Api(database, viewer=anna())
+    assert (await api.send("GET", LIST, headers=SIGNED_IN)).headers["cache-control"] == "private"
+    response = await api.send("GET", LIST)
+    assert "cache-control" not in response.headers
+    assert "Authorization" in response.headers["vary"]
+
+
+@pytest.mark.parametrize(("spaces", "coding"), [((), "zstd"), ((SPACE,), None)])
+async def test_what_may_be_private_is_never_compressed(
+    database: Database, spaces: tuple[str, ...], coding: str | None
+) -> None:
+    rows = MemoryRows()
+    for number in range(30):
+        rows.put(ALICE, f"tea number {number}")
+    await rows.write(database)
+    response = await Api(database, viewer=anna(*spaces)).send("GET", LIST, headers=SIGNED_IN)
+    assert response.headers.get("content-encoding") == coding
+
+
+async def test_viewers_learn_how_far_their_own_repo_is_indexed(database: Database) -> None:
+    rows = MemoryRows()
+    rows.put(ALICE, "tea")
+    await rows.write(database)
+    async with database.connection() as conn:
+        await conn.execute("update repos set rev = '3kabcdefghi2z' where repo = $1", ALICE)
+    api = Api(database, viewer=anna())
+    assert (await api.send("GET", LIST, headers=SIGNED_IN)).headers["atproto-repo-rev"] == "3kabcdefghi2z"
+    assert "atproto-repo-rev" not in (await api.send("GET", LIST)).headers
+    stranger = Api(database, viewer=Viewer("did:web:x.test", NOBODY_ELSE, "did:web:x.test"))
+    assert "atproto-repo-rev" not in (await stranger.send("GET", LIST, headers=SIGNED_IN)).headers
+
+
+async def test_what_is_known_is_not_sent_again_but_its_headers_are(database: Database) -> None:
+    api = Api(database, rate_limit=9)
+    tag = (await ask(api, LIST)).headers["etag"]
+    response = await ask(api, LIST, **{"if-none-match": tag})
+    assert (response.status_code, response.content) == (304, b"")
+    assert response.headers["ratelimit-remaining"] == "7"
+    assert response.headers["access-control-allow-origin"] == "*"

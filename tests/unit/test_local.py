@@ -1,0 +1,22 @@
+"""What `make up` says."""
+
+from __future__ import annotations
+
+from deploy.local import describe_empty
+from memory.settings import load
+
+
+def test_empty_index_is_told_how_to_bring_in_what_was_written_before_and_how_to_write():
+    told = describe_empty(load({"INDEXER_RELAY_URLS": "wss://relay.example.com,wss://two.example.com"}))
+    [backfill] = [line for line in told.splitlines() if "python -m indexer backfill" in line]
+    assert backfill.strip() == "python -m indexer backfill --discover https://relay.example.com"
+    assert "com.atproto.repo.createRecord" in told
+    assert told.endswith(
+        "Seconds later it is found: curl 'http://127.0.0.1:8600/xrpc/dev.bastienrobert.memory.listRecords'"
+    )
+
+
+def test_pds_is_as_good_as_a_relay():
+    assert "backfill --discover https://pds.example.com\n" in describe_empty(
+        load({"INDEXER_PDS_URLS": "https://pds.example.com"})
+    )
