@@ -38,7 +38,7 @@ def record_view(memory: StoredMemory, *, as_of: datetime | None, more: Mapping[s
     }
     if memory.replacers_capped:
         view["supersededByCapped"] = True
-    view["supersedes"] = _supersessions(memory, value.get("supersedes"))
+    view["supersedes"] = supersessions(memory, value.get("supersedes"))
     if as_of is not None and memory.updated_at is not None and memory.updated_at > as_of:
         view["revisedAfterAsOf"] = True
     if more is not None:
@@ -46,12 +46,17 @@ def record_view(memory: StoredMemory, *, as_of: datetime | None, more: Mapping[s
     return orjson.dumps(view)
 
 
+def value_text(block: bytes) -> bytes:
+    """The JSON text of a whole record."""
+    return _encode(record_json(block))
+
+
 def datetime_text(moment: datetime) -> str:
     """A datetime of the protocol, in UTC, to the microsecond: given back as `asOf`, it means exactly that time."""
     return moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
 
 
-def _supersessions(memory: StoredMemory, entries: JsonValue) -> list[dict[str, str]]:
+def supersessions(memory: StoredMemory, entries: JsonValue) -> list[dict[str, str]]:
     """Every entry as the record has it, in its order, with its effect."""
     if not isinstance(entries, list):
         return []

@@ -36,12 +36,14 @@ class Candidates:
     """What a search ranks, in no order.
 
     `capped`: there are more matches, earlier in effect. `any_of`: the query's words of which each has at least one.
+    `indexed_at`: when the latest was indexed of all that was counted or found; None if there was nothing.
     """
 
     memories: Sequence[Candidate]
     corpus: Corpus
     capped: bool
     any_of: Sequence[QueryTerm]
+    indexed_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True, repr=False)

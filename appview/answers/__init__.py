@@ -1,0 +1,1 @@
+"""What more than one face answers with: searches and lists done, without the spelling of any of them."""

@@ -1,0 +1,191 @@
+"""Pages of searches: candidates found and ranked, memories loaded, views made until the page is full."""
+
+from __future__ import annotations
+
+import asyncio
+from base64 import b64decode, b64encode
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from hashlib import blake2b
+from typing import Final
+
+from appview.answers.pages import fill_page
+from appview.call import Resources
+from appview.filters import Filters
+from appview.keys import Key
+from appview.page_cursor import Place
+from appview.refusals import InvalidCursor, ResultWindowExceeded
+from appview.search.candidates import Candidates, Explained
+from appview.search.lexical import Hit, Ranking, rank_candidates
+from appview.search.query import ParsedQuery
+from appview.search.ranking import Corpus
+from appview.store.search import explain_candidate, find_candidates, load_contents
+from appview.store.views import StoredMemory, load_memories
+from memory.queries import Connection
+from memory.space import ReadableSpaces
+
+WINDOW: Final = 1_000
+"""Hits that one search can be paged through."""
+
+MAX_DUPLICATES: Final = 100
+"""Duplicates that a view names; more are only said to be there."""
+
+_DIGEST_BYTES: Final = 6
+_NO_CANDIDATES: Final = Candidates((), Corpus(0, 0.0, {}), capped=False, any_of=())
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Served:
+    """What earlier pages showed, so that no hit comes twice, whatever changes between pages.
+
+    `watermark`: what was indexed later has no place on later pages; None on the first. `digests` of all hits, joined.
+    """
+
+    watermark: datetime | None = None
+    digests: bytes = b""
+
+    @property
+    def count(self) -> int:
+        """How many hits were shown."""
+        return len(self.digests) // _DIGEST_BYTES
+
+    def room_for(self, limit: int) -> int:
+        """How many of `limit` more hits the window has room for. Raise ResultWindowExceeded if for none."""
+        if self.count >= WINDOW:
+            raise ResultWindowExceeded
+        return min(limit, WINDOW - self.count)
+
+    def unseen(self, hits: Sequence[Hit]) -> list[Hit]:
+        """The hits that were not shown yet."""
+        starts = range(0, len(self.digests), _DIGEST_BYTES)
+        shown = {self.digests[start : start + _DIGEST_BYTES] for start in starts}
+        return [hit for hit in hits if _digest(hit.key) not in shown] if shown else list(hits)
+
+    def with_page(self, hits: Sequence[Hit], watermark: datetime) -> Served:
+        """The same after one more page."""
+        return Served(self.watermark or watermark, self.digests + b"".join(_digest(hit.key) for hit in hits))
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class SearchQuestion:
+    """What one page of a search is asked for.
+
+    `min_score` is of 0–1000; up to `limit` hits are wanted beside those that were `served`. `explained`: a memory of
+    which the search has to tell where it stands.
+    """
+
+    query: ParsedQuery
+    limit: int
+    min_score: int = 0
+    served: Served = field(default_factory=Served)
+    explained: Key | None = None
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Search:
+    """One search, done."""
+
+    question: SearchQuestion
+    filters: Filters
+    candidates: Candidates
+    ranking: Ranking
+    explained: Explained | None
+
+    @property
+    def query(self) -> ParsedQuery:
+        """What was searched for."""
+        return self.question.query
+
+    @property
+    def is_capped(self) -> bool:
+        """Whether there are more matches than were ranked, or than were looked through for phrases and exclusions."""
+        return self.candidates.capped or self.ranking.capped
+
+    def score_of(self, hit: Hit) -> int:
+        """How much of what was asked for a hit has, from 0 to 1000."""
+        return self.ranking.scorer.calibrate(hit.raw_score)
+
+    def served_with(self, hits: Sequence[Hit]) -> Served:
+        """What will have been shown when these hits were, of which there is one at least."""
+        assert self.candidates.indexed_at is not None
+        return self.question.served.with_page(hits, self.candidates.indexed_at)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class SearchPage:
+    """Views of hits, and the hits that were gone through for them (of some, the memory is gone meanwhile)."""
+
+    views: list[bytes]
+    hits: Sequence[Hit]
+    goes_on: bool
+
+
+@asynccontextmanager
+async def search_snapshot(resources: Resources) -> AsyncGenerator[Connection]:
+    """Wait for a turn, and lend a connection with one snapshot for all of a search. Raise TooBusy."""
+    async with (
+        resources.searches.turn(),
+        resources.database.transaction(isolation="repeatable_read", readonly=True) as conn,
+    ):
+        yield conn
+
+
+async def search_memories(
+    conn: Connection, question: SearchQuestion, filters: Filters, *, spaces: ReadableSpaces
+) -> Search:
+    """Find and rank as many memories as the page needs, within a `search_snapshot`."""
+    candidates = _NO_CANDIDATES
+    query, served = question.query, question.served
+    if not query.is_empty:
+        candidates = await find_candidates(conn, query, filters, watermark=served.watermark, spaces=spaces)
+    explained = None
+    if question.explained is not None:
+        explained = await explain_candidate(conn, query, filters, question.explained, spaces=spaces)
+    # Here and below, what may take long is done by a thread: meanwhile others are answered.
+    ranking = await asyncio.to_thread(
+        rank_candidates,
+        query,
+        candidates,
+        min_score=question.min_score,
+        wanted=served.count + question.limit + 1,  # one more, to know whether it goes on
+        through=None if explained is None else explained.candidate,
+    )
+    while undecided := ranking.undecided:
+        contents = await load_contents(conn, undecided, spaces=spaces)
+        await asyncio.to_thread(ranking.decide, contents)
+    return Search(question, filters, candidates, ranking, explained)
+
+
+async def fill_search_page(
+    conn: Connection, search: Search, *, view: Callable[[Hit, StoredMemory], bytes], spaces: ReadableSpaces
+) -> SearchPage:
+    """The page of a search, each hit as `view` shows it, which is called in a thread."""
+    unseen = search.question.served.unseen(search.ranking.hits)
+    hits = unseen[: search.question.limit]
+    memories = await load_memories(conn, [hit.key for hit in hits], as_of=search.filters.as_of, spaces=spaces)
+    views = (None if memory is None else view(hit, memory) for hit, memory in zip(hits, memories, strict=False))
+    page, reached = await asyncio.to_thread(fill_page, views)
+    return SearchPage(page, hits[:reached], len(unseen) > reached)
+
+
+def write_served(served: Served) -> Place:
+    """What was served by now, as page cursors hold it."""
+    assert served.watermark is not None
+    return [served.watermark.isoformat(), b64encode(served.digests).decode()]
+
+
+def read_served(place: Place) -> Served:
+    """What a page cursor holds; nothing without one. Raise InvalidCursor for that of another method."""
+    match place:
+        case None:
+            return Served()
+        case [str(watermark), str(digests)]:
+            return Served(datetime.fromisoformat(watermark), b64decode(digests))
+        case _:
+            raise InvalidCursor
+
+
+def _digest(key: Key) -> bytes:
+    return blake2b("\0".join(key).encode(), digest_size=_DIGEST_BYTES).digest()

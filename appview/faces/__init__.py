@@ -1,0 +1,1 @@
+"""What clients meet: each face serves the same index in the shapes of its own document."""

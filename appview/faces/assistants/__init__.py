@@ -1,0 +1,1 @@
+"""The assistants' face: memories as the schema that assistants speak has them, below `/api/v1/llm/`."""

@@ -1,0 +1,1 @@
+"""Repos as memory stores, for agent platforms: stores, memories and their versions as JSON objects, read only."""
