@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Coroutine
 from dataclasses import asdict
 
-from benchmarks import backfill, catchup, dense, firehose, freshness, hostile, memory_use, verify, whole_repo
+from benchmarks import backfill, catchup, dense, firehose, freshness, hostile, memory_use, reading, verify, whole_repo
 from benchmarks.result import Result
 from indexer.pipeline import collect_garbage_seldom
 from memory.telemetry import set_up_logging
@@ -24,6 +24,9 @@ BENCHMARKS: dict[str, Callable[[], Coroutine[None, None, Result]]] = {
     "backfill": backfill.run,
     "catchup": catchup.run,
     "hostile": hostile.run,
+    "get_record": reading.run_get_record,
+    "search_lexical": reading.run_search_lexical,
+    "list_page": reading.run_list_page,
     "memory": memory_use.run_idle,
     "memory_tracked": memory_use.run_tracked,
     "memory_replay": memory_use.run_replay,

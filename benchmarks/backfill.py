@@ -2,9 +2,11 @@
 
 500 repos (BACKFILL_REPOS) of 200 memories and 1,000 other records, their blocks in random order, served by hosts in
 processes of their own, which are asked as often as they can be. Authors' identities are cached. The time is from when
-the fetches of all repos are written down, as by a discovery, to the commit of the last. `value` is memories per second,
-`peer_value` the run's own floor: the same memories, verified and interpreted beforehand, repo by repo through the
-writer alone. A second run has a million repos (BACKFILL_TRACKED) in the tables beside them; its rate is in the notes.
+the fetches of all repos are written down, as by a discovery, to the commit of the last. `value` is memories per second.
+The floor is the same memories, verified and interpreted beforehand, through the writer alone, into the same tables:
+`peer_value` of one process that writes one repo after another, and, in `ratio_to_even_floor`, of as many processes with
+as many repos at a time as the workers have. `rate_beside_others` is the rate with a million repos (BACKFILL_TRACKED) in
+the tables, as a part of that without. All of it is done three times (BACKFILL_ROUNDS), and the medians count.
 BACKFILL_AT_ONCE and BACKFILL_PROCESSES are the command's --concurrency and --processes.
 """
 
@@ -12,38 +14,42 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from ipaddress import ip_network
+from operator import attrgetter
 from pathlib import Path
 from time import perf_counter, process_time
 from typing import Final
-from uuid import uuid4
 
 from benchmarks.dense import LIMITS
 from benchmarks.population import know
-from benchmarks.processes import LOOPBACK, Workplace, child, ended_by_signals, first_told, workplace
-from benchmarks.repo_hosts import car_of, repo_name
+from benchmarks.processes import (
+    LOOPBACK,
+    START_TIMEOUT_S,
+    Child,
+    Workplace,
+    child,
+    ended_by_signals,
+    next_told,
+    workplace,
+)
+from benchmarks.repo_hosts import repo_name
 from benchmarks.result import Result
-from benchmarks.whole_repo import CHUNK_BYTES, MEMORIES, OTHERS
-from indexer.arrivals import Arrival, Batch, ContentsFetched, FetchApplied, FetchBegun, FetchedHead
-from indexer.interpret import MemoryOp, interpret_block
+from benchmarks.whole_repo import MEMORIES, OTHERS
 from indexer.repair import Repair, crew_of, open_worker
-from indexer.resync.apply import at_hosts
 from indexer.resync.crew import processes_for
-from indexer.resync.download import download
 from indexer.resync.hosts import HostBudget
 from indexer.store import fetches
-from indexer.writer import Writer
 from memory.database import Database, open_database
-from memory.space import PUBLIC
 from memory.tasks import TaskGroup
 from tests.builders import RepoBuilder
 
 REPOS: Final = 500
 TRACKED: Final = 1_000_000
+ROUNDS: Final = 3
 AT_ONCE: Final = 8
 HOST_PROCESSES, HOSTS_EACH = 2, 128
 CONNECTIONS: Final = 8  # as the commands have
@@ -79,12 +85,12 @@ from others
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """How long one took, and how much of it this process computed."""
+    """How long one took, and how much of that some of its processes computed."""
 
     repos: int
     seconds: float
     cpu_s: float
-    fetched: int  # by this process
+    cpu_repos: int  # of which that is
 
     @property
     def memories_per_s(self) -> float:
@@ -97,16 +103,26 @@ class Run:
         return self.memories_per_s * (MEMORIES + OTHERS) / MEMORIES
 
     def __str__(self) -> str:
-        core_ms = 1000 * self.cpu_s / self.fetched
+        core_ms = 1000 * self.cpu_s / max(1, self.cpu_repos)
         rates = f"{self.memories_per_s:.0f} memories/s, {self.records_per_s:.0f} records/s"
         return f"{rates}, {core_ms:.1f} ms of a core a repo"
 
 
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One of each; they follow each other closely, for the machine's speed drifts."""
+
+    floor: Run
+    even_floor: Run
+    alone: Run
+    beside_others: Run
+
+
 async def run() -> Result:
-    """Memories per second of the worker and of the writer alone."""
-    repos, tracked, at_once = (
+    """Memories per second of the workers and of the writer alone."""
+    repos, tracked, at_once, rounds = (
         int(os.environ.get(f"BACKFILL_{name}") or default)
-        for name, default in (("REPOS", REPOS), ("TRACKED", TRACKED), ("AT_ONCE", AT_ONCE))
+        for name, default in (("REPOS", REPOS), ("TRACKED", TRACKED), ("AT_ONCE", AT_ONCE), ("ROUNDS", ROUNDS))
     )
     cores = os.cpu_count() or 1
     processes = int(os.environ.get("BACKFILL_PROCESSES") or processes_for(at_once, cores, BUDGET.repos_at_once))
@@ -114,32 +130,61 @@ async def run() -> Result:
     with ended_by_signals(), workplace() as place:
         folder = place.folder / "repos"
         folder.mkdir()
-        async with hosting(folder, repos) as urls:
+        async with hosting(folder, repos) as hosts, full_database(place, "others", tracked):
             for number, author in enumerate(authors):
-                author.host = urls[number % len(urls)]
-            async with new_database(place, "insert_only") as (_, database):
-                floor = await timed_insert(database, folder, authors)
-            async with new_database(place, "alone") as (url, database):
-                alone = await timed_backfill(url, database, authors, at_once, processes)
-            async with new_database(place, "among") as (url, database):
-                await add_others(database, tracked)
-                among = await timed_backfill(url, database, authors, at_once, processes)
+                author.host = hosts.urls[number % len(hosts.urls)]
+            work = Work(place, folder, hosts, authors)
+            done = [
+                Round(
+                    await work.insert("floor", 1, 1),
+                    await work.insert("even_floor", processes, -(-at_once // processes)),
+                    await work.fetch("alone", processes, at_once),
+                    await work.fetch("beside_others", processes, at_once, template="others"),
+                )
+                for _ in range(rounds)
+            ]
+    floor, even, alone, beside = (
+        median(attrgetter(name)(each) for each in done) for name in ("floor", "even_floor", "alone", "beside_others")
+    )
+    shares = sorted(each.alone.seconds / each.beside_others.seconds for each in done)
+    spread = ", ".join(f"{each.alone.records_per_s:.0f}" for each in done)
     notes = (
-        f"insert-only: {floor}",
-        f"{repos} repos, {at_once} at a time in {processes} processes: {alone}",
-        f"beside {tracked:,} other repos: {among}; {alone.seconds / among.seconds:.2f} of that rate",
+        f"insert-only, one repo after another in one process: {floor}",
+        f"insert-only, {at_once} repos at a time in {processes} processes: {even}",
+        f"{repos} repos, {at_once} at a time in {processes} processes: {alone}; records/s of all rounds: {spread}",
+        f"beside {tracked:,} other repos: {beside}; {', '.join(f'{share:.2f}' for share in shares)} of that rate",
     )
     value, peer = alone.memories_per_s, floor.memories_per_s
-    beside = {
+    figures = {
         "records_per_s": round(alone.records_per_s),
-        "rate_beside_others": round(alone.seconds / among.seconds, 3),
+        "ratio_to_even_floor": round(value / even.memories_per_s, 3),
+        "rate_beside_others": round(shares[len(shares) // 2], 3),
     }
-    return Result("backfill", round(value), "memories/s", round(peer), round(value / peer, 3), notes, beside)
+    return Result("backfill", round(value), "memories/s", round(peer), round(value / peer, 3), notes, figures)
+
+
+def median(runs: Iterable[Run]) -> Run:
+    """The one in the middle."""
+    ordered = sorted(runs, key=attrgetter("seconds"))
+    return ordered[len(ordered) // 2]
+
+
+@dataclass(frozen=True, slots=True)
+class Hosts:
+    """Processes of hosts, each of which serves all repos."""
+
+    children: list[Child]
+    urls: list[str]
+
+    def require_running(self) -> None:
+        """Raises ChildEnded."""
+        for each in self.children:
+            each.require_running()
 
 
 @asynccontextmanager
-async def hosting(folder: Path, repos: int) -> AsyncGenerator[list[str]]:
-    """The hosts' URLs, once every repo is made; all of them serve all repos."""
+async def hosting(folder: Path, repos: int) -> AsyncGenerator[Hosts]:
+    """Hosts, once every repo is made."""
     shares = [range(repos)[number::HOST_PROCESSES] for number in range(HOST_PROCESSES)]
     async with AsyncExitStack() as stack:
         hosts = [
@@ -153,60 +198,39 @@ async def hosting(folder: Path, repos: int) -> AsyncGenerator[list[str]]:
             )
             for number, share in enumerate(shares)
         ]
-        yield [f"http://127.0.0.1:{port}" for host in hosts for port in (await first_told(host))["ports"]]
+        ports = [port for host in hosts for port in (await next_told(host))["ports"]]
+        yield Hosts(hosts, [f"http://127.0.0.1:{port}" for port in ports])
 
 
 @asynccontextmanager
-async def new_database(place: Workplace, name: str) -> AsyncGenerator[tuple[str, Database]]:
+async def new_database(
+    place: Workplace, name: str, template: str | None = None
+) -> AsyncGenerator[tuple[str, Database]]:
     """A database that is gone afterwards: what Postgres still has to tidy up of one is not to slow down the next."""
+    if template is not None:
+        await administer(place, f"create database {name} template {template} strategy file_copy")
     url = place.database(name)
     async with open_database(url, application_name="bench", connections=CONNECTIONS) as database:
         yield url, database
+    await administer(place, f"drop database {name} with (force)", "checkpoint")
+
+
+async def administer(place: Workplace, *statements: str) -> None:
+    """Has the cluster do something that no transaction can."""
     async with (
-        open_database(place.cluster.url("postgres"), application_name="bench", connections=1) as others,
-        others.connection() as conn,
+        open_database(place.cluster.url("postgres"), application_name="bench", connections=1) as database,
+        database.connection() as conn,
     ):
-        await conn.execute(f"drop database {name} with (force)")
-        await conn.execute("checkpoint")
+        for statement in statements:
+            await conn.execute(statement)
 
 
-async def timed_insert(database: Database, folder: Path, authors: Sequence[RepoBuilder]) -> Run:
-    """Everything is verified and interpreted before; the fetches have begun, and only their contents are missing."""
-    await know(database, authors)
-    await ask(database, authors)
-    now = datetime.now(UTC)
-    begun: list[Arrival] = []
-    contents: list[list[Arrival]] = []
-    for author in authors:
-        token, (head, ops) = uuid4(), await read(folder, author.did)
-        begun.append(FetchBegun(at_hosts(now), author.did, token))
-        slice_ = ContentsFetched(at_hosts(now), author.did, token, head.rev, ops, first=True, fresh=True)
-        contents.append([slice_, FetchApplied(at_hosts(now), author.did, token, head, now, now)])
-    writer = Writer(database, LIMITS)
-    await writer.apply(Batch(begun), now)
-    started, cpu_started = perf_counter(), process_time()
-    for arrivals in contents:
-        await writer.apply(Batch(arrivals), now)
-    took = Run(len(authors), perf_counter() - started, process_time() - cpu_started, len(authors))
-    await check(database, authors)
-    return took
-
-
-async def read(folder: Path, did: str) -> tuple[FetchedHead, tuple[MemoryOp, ...]]:
-    """What there is to write of a repo."""
-    car = car_of(folder, did).read_bytes()
-
-    async def chunks() -> AsyncIterator[bytes]:
-        for start in range(0, len(car), CHUNK_BYTES):
-            yield car[start : start + CHUNK_BYTES]
-
-    async with download(chunks(), did, None) as repo:
-        commit = repo.commit
-        ops = tuple(
-            MemoryOp(found.rkey, interpret_block(did, PUBLIC, found.rkey, found.cid, found.block), created=True)
-            for found in repo.memories()
-        )
-    return FetchedHead(commit.rev, commit.commit_cid, commit.data_cid), ops
+@asynccontextmanager
+async def full_database(place: Workplace, name: str, repos: int) -> AsyncGenerator[None]:
+    """A database with so many repos, to be copied."""
+    async with open_database(place.database(name), application_name="bench", connections=1) as database:
+        await add_others(database, repos)
+    yield
 
 
 async def add_others(database: Database, count: int) -> None:
@@ -217,8 +241,52 @@ async def add_others(database: Database, count: int) -> None:
         await conn.execute("checkpoint")
 
 
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What there is to store, or to fetch: each time into a database of its own."""
+
+    place: Workplace
+    folder: Path  # with the repos
+    hosts: Hosts
+    authors: Sequence[RepoBuilder]
+
+    async def insert(self, name: str, processes: int, at_once_each: int) -> Run:
+        """What is verified and interpreted before, into repos whose fetches have begun."""
+        async with new_database(self.place, name) as (url, database), AsyncExitStack() as stack:
+            await know(database, self.authors)
+            await ask(database, self.authors)
+            numbers = [(str(first), str(len(self.authors)), str(processes)) for first in range(processes)]
+            inserting = [
+                await stack.enter_async_context(
+                    child(
+                        f"{name}{share[0]}",
+                        ["benchmarks.insert_only", str(self.folder), *share, str(at_once_each)],
+                        self.place.folder,
+                        environ={"DATABASE_URL": url},
+                        piped=True,
+                    )
+                )
+                for share in numbers
+            ]
+            for each in inserting:
+                await next_told(each)
+            started = perf_counter()
+            for each in inserting:
+                each.say_go()
+            told = [await next_told(each) for each in inserting]
+            seconds = perf_counter() - started
+            await check(database, self.authors)
+        return Run(len(self.authors), seconds, sum(each["cpu_s"] for each in told), len(self.authors))
+
+    async def fetch(self, name: str, processes: int, at_once: int, template: str | None = None) -> Run:
+        """From when the fetches are asked for until the last repo is whole."""
+        async with new_database(self.place, name, template) as (url, database):
+            await know(database, self.authors)
+            return await timed_backfill(url, database, self.hosts, self.authors, at_once, processes)
+
+
 async def timed_backfill(
-    url: str, database: Database, authors: Sequence[RepoBuilder], at_once: int, processes: int
+    url: str, database: Database, hosts: Hosts, authors: Sequence[RepoBuilder], at_once: int, processes: int
 ) -> Run:
     """From when the fetches are asked for until the last repo is whole."""
     repair = Repair(
@@ -230,36 +298,38 @@ async def timed_backfill(
         budget=BUDGET,
         fetches_at_once=at_once,
     )
-    await know(database, authors)
     async with open_worker(database, repair.shared(processes)) as opened, TaskGroup() as tasks:
         crew = crew_of(repair, processes, {**os.environ, "DATABASE_URL": url, **SETTINGS})
         working = [tasks.create_task(opened.worker.run()), tasks.create_task(crew.run())]
         await until_joined(database, processes - 1)
         started, cpu_started = perf_counter(), process_time()
         await ask(database, authors)
-        await until_fetched(database)
+        await until_fetched(database, hosts)
         seconds, cpu_s = perf_counter() - started, process_time() - cpu_started
         for task in working:
             task.cancel()
     assert opened.worker.fetched + crew.fetched == len(authors)
+    assert crew.fetched or processes == 1
     await check(database, authors)
     return Run(len(authors), seconds, cpu_s, opened.worker.fetched)
 
 
 async def until_joined(database: Database, others: int) -> None:
     """Waits until so many processes beside this one look for work."""
-    while others:
-        async with database.connection() as conn:
-            if await conn.fetchval(_CONNECTED) >= others:
-                break
-        await asyncio.sleep(LOOK_S)
+    async with asyncio.timeout(START_TIMEOUT_S):
+        while True:
+            async with database.connection() as conn:
+                if await conn.fetchval(_CONNECTED) >= others:
+                    break
+            await asyncio.sleep(LOOK_S)
     await asyncio.sleep(JOINED_AFTER_S)
 
 
-async def until_fetched(database: Database) -> None:
+async def until_fetched(database: Database, hosts: Hosts) -> None:
     """Waits until no fetch waits any more."""
     async with asyncio.timeout(PATIENCE_S):
         while True:
+            hosts.require_running()
             async with database.connection() as conn:
                 if not await fetches.count_fetches(conn):
                     return

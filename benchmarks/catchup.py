@@ -1,7 +1,7 @@
 """`catchup`: a daemon that was away makes up for what it missed, while people search.
 
 A daemon, an API and a relay, each a process of its own. The daemon has tracked 1,000 people with 20,000 memories, and
-was stopped. Meanwhile 200,000 frames (CATCHUP_FRAMES) of a network mix went by: 1% of tracked repos, 0.1% with a
+was stopped. Meanwhile a million frames (CATCHUP_FRAMES) of a network mix went by: 1% of tracked repos, 0.1% with a
 memory. It starts again, from its cursor. `value` is frames per second from the relay's first to the cursor at the last.
 All the while 20 searches a second are asked of the API, whether or not those before are answered, each for two words
 among one author's memories. `search_p95_ms` is the 95th percentile of how long they took, from when each was due. Once
@@ -41,7 +41,7 @@ from benchmarks.workload import OBJECTS
 from memory.database import Database, open_database
 from memory.tasks import TaskGroup
 
-FRAMES: Final = 200_000
+FRAMES: Final = 1_000_000
 SEARCHES_PER_S: Final = 20
 ASKERS: Final = 8  # each with a connection of its own, in turn
 SEARCHES_OF_ALL_PER_S: Final = 1

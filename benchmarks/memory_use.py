@@ -1,6 +1,7 @@
 """`memory`, `memory_tracked` and `memory_replay`: how much memory a daemon process holds resident.
 
-`memory`: megabytes of a daemon that is connected to a relay that sends nothing, on an empty index.
+`memory`: megabytes of a daemon that is connected to a relay that sends nothing, on an empty index; `with_companion_mb`
+counts the process that it keeps to fetch repos too, and of pages that processes share each one's part.
 `memory_tracked`: how many megabytes more it is with a million tracked repos. `memory_replay`: how its memory grows
 while it reads a network mix at 2,000 frames a second, in megabytes an hour, by least squares over the second half
 of MEMORY_SECONDS. All of it is the resident set as Linux counts it, with the pages of libraries that other
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import dataclass
 from time import perf_counter
 from typing import Final
 
@@ -49,24 +51,38 @@ from generate_series(1, $1::int) as n
 async def run_idle() -> Result:
     """Megabytes of an idle daemon."""
     with ended_by_signals(), workplace() as place:
-        resident, peak = await idle(place, "idle", 0)
-    return Result("memory", round(resident / MB, 1), "MB", notes=(f"at most {peak / MB:.1f} MB since it began",))
+        held = await idle(place, "idle", 0)
+    note = f"at most {held.peak / MB:.1f} MB since it began"
+    beside = {"with_companion_mb": round(held.of_all / MB, 1)}
+    return Result("memory", round(held.resident / MB, 1), "MB", notes=(note,), beside=beside)
 
 
 async def run_tracked() -> Result:
     """Megabytes more of an idle daemon for a million tracked repos."""
     with ended_by_signals(), workplace() as place:
-        without, _ = await idle(place, "without", 0)
-        resident, peak = await idle(place, "tracked", REPOS)
+        without, held = await idle(place, "without", 0), await idle(place, "tracked", REPOS)
     notes = (
-        f"{resident / MB:.1f} MB with {REPOS:,} tracked repos, {without / MB:.1f} MB without",
-        f"at most {peak / MB:.1f} MB while it began",
+        f"{held.resident / MB:.1f} MB with {REPOS:,} tracked repos, {without.resident / MB:.1f} MB without",
+        f"at most {held.peak / MB:.1f} MB while it began",
     )
-    return Result("memory_tracked", round((resident - without) / MB * 1_000_000 / REPOS, 1), "MB", notes=notes)
+    more, more_of_all = (
+        round(1_000_000 / REPOS * (after - before) / MB, 1)
+        for before, after in ((without.resident, held.resident), (without.of_all, held.of_all))
+    )
+    return Result("memory_tracked", more, "MB", notes=notes, beside={"with_companion_mb": more_of_all})
 
 
-async def idle(place: Workplace, name: str, repos: int) -> tuple[int, int]:
-    """Bytes of a daemon on a quiet relay some seconds after it began, and the most that they ever were."""
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Bytes of a daemon."""
+
+    resident: int
+    peak: int  # the most that ever were resident
+    of_all: int  # with the process that it keeps beside it
+
+
+async def idle(place: Workplace, name: str, repos: int) -> Held:
+    """What a daemon on a quiet relay holds some seconds after it began."""
     url = place.database(name)
     async with (
         open_database(url, application_name="bench", connections=1) as database,
@@ -80,7 +96,7 @@ async def idle(place: Workplace, name: str, repos: int) -> tuple[int, int]:
             await until_first_written(database, net, indexer)
             await asyncio.sleep(SETTLED_AFTER_S)
             assert (await indexer.metrics())["indexer_tracked_repos"] == repos
-            return indexer.resident_bytes, indexer.peak_resident_bytes
+            return Held(indexer.resident_bytes, indexer.peak_resident_bytes, indexer.bytes_with_companions)
 
 
 async def run_replay() -> Result:

@@ -99,6 +99,11 @@ class Child:
             tail = self.log.read_text("utf-8", "replace")[-_LOG_TAIL_CHARS:]
             raise ChildEnded(f"{self.name} ended by itself, with {self.process.returncode}:\n{tail}")
 
+    def say_go(self) -> None:
+        """Lets a piped one begin."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(b"go\n")
+
     async def until(
         self, condition: Callable[[], Awaitable[bool]], timeout_s: float = START_TIMEOUT_S, poll_s: float = POLL_S
     ) -> None:
@@ -162,12 +167,22 @@ class Service:
     @property
     def resident_bytes(self) -> int:
         """How much memory is its own at the moment."""
-        return _status_bytes(self.child.process.pid, "VmRSS")
+        return _proc_bytes(f"{self.child.process.pid}/status", "VmRSS")
 
     @property
     def peak_resident_bytes(self) -> int:
         """The most that ever was."""
-        return _status_bytes(self.child.process.pid, "VmHWM")
+        return _proc_bytes(f"{self.child.process.pid}/status", "VmHWM")
+
+    @property
+    def bytes_with_companions(self) -> int:
+        """The memory of it and of the processes that it started; of shared pages their part."""
+        pids, seen = [self.child.process.pid], 0
+        while pids:
+            pid = pids.pop()
+            seen += _proc_bytes(f"{pid}/smaps_rollup", "Pss")
+            pids += map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
+        return seen
 
     @property
     def cpu_s(self) -> float:
@@ -218,16 +233,26 @@ async def api(database_url: str, folder: Path) -> AsyncGenerator[Service]:
     settings = {"DATABASE_URL": database_url, "APPVIEW_PORT": str(port)}
     async with child("api", ["appview", "serve"], folder, environ=settings) as started:
         service = Service(started, f"http://127.0.0.1:{port}")
-
-        async def answers() -> bool:
-            try:
-                await asyncio.to_thread(_read, f"{service.url}/xrpc/_health")
-            except (URLError, OSError):
-                return False
-            return True
-
-        await started.until(answers)
+        await started.until(lambda: _answers(f"{service.url}/xrpc/_health"))
         yield service
+
+
+@asynccontextmanager
+async def bare_framework(folder: Path) -> AsyncGenerator[Service]:
+    """`benchmarks.bare_app`; returns once it answers."""
+    port = _free_port()
+    async with child("bare", ["benchmarks.bare_app", str(port)], folder) as started:
+        service = Service(started, f"http://127.0.0.1:{port}")
+        await started.until(lambda: _answers(f"{service.url}/"))
+        yield service
+
+
+async def _answers(url: str) -> bool:
+    try:
+        await asyncio.to_thread(_read, url)
+    except (URLError, OSError):
+        return False
+    return True
 
 
 @dataclass
@@ -243,8 +268,7 @@ class Network:
 
     def go(self) -> None:
         """Starts the flows."""
-        assert self.child.process.stdin is not None
-        self.child.process.stdin.write(b"go\n")
+        self.child.say_go()
 
     async def until_first_sent(self) -> None:
         """Waits until every relay has sent what comes first."""
@@ -282,7 +306,7 @@ class Network:
 async def network(module: str, *arguments: str, folder: Path) -> AsyncGenerator[Network]:
     """The network that a module makes, once it listens."""
     async with child("network", [module, *arguments], folder, piped=True) as started:
-        ready = await first_told(started)
+        ready = await next_told(started)
         made = Network(started, [_local(port) for port in ready["relays"]], _local(ready["directory"]))
         listening = asyncio.create_task(made.listen())
         try:
@@ -291,8 +315,8 @@ async def network(module: str, *arguments: str, folder: Path) -> AsyncGenerator[
             listening.cancel()
 
 
-async def first_told(started: Child) -> dict[str, Any]:
-    """What a process says first, which is JSON; raises ChildEnded."""
+async def next_told(started: Child) -> dict[str, Any]:
+    """What a process says next, which is JSON; raises ChildEnded."""
     assert started.process.stdout is not None
     line = await started.process.stdout.readline()
     if not line:
@@ -329,8 +353,8 @@ async def sleep_until(time: float) -> None:
     await asyncio.sleep(max(0.0, time - perf_counter()))
 
 
-def _status_bytes(pid: int, name: str) -> int:
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+def _proc_bytes(file: str, name: str) -> int:
+    for line in Path(f"/proc/{file}").read_text().splitlines():
         if line.startswith(f"{name}:"):
             return int(line.split()[1]) * 1024
     raise LookupError(name)
