@@ -31,8 +31,12 @@ TELL_EVERY_S: Final = 5.0
 STOP_TIMEOUT_S: Final = 15.0
 ASK_TIMEOUT_S: Final = 5.0
 
+EARLIER_MEMORIES: Final = """\
+  The index is empty. What was written before is brought in by a second command, beside this one:
+
+    python -m indexer backfill --discover """
 FIRST_MEMORY: Final = """\
-  The index is empty. To write a first memory, with an account on any PDS and an app password of it:
+  To write a first memory, with an account on any PDS and an app password of it:
 
     PDS=https://bsky.social   HANDLE=you.example.com   PASSWORD=xxxx-xxxx-xxxx-xxxx
     SESSION=$(curl -s $PDS/xrpc/com.atproto.server.createSession -H 'Content-Type: application/json' \\
@@ -121,10 +125,16 @@ async def _tell(settings: Settings) -> None:
         sample, counts = await asyncio.to_thread(_sample, settings), await asyncio.to_thread(_counts, settings)
         print(describe(before, sample, counts), flush=True)
         if counts is not None and counts["records"] == 0 and not told_first:
-            listing = f"{_api(settings)}/xrpc/dev.bastienrobert.memory.listRecords"
-            print(f"{FIRST_MEMORY}curl '{listing}'", flush=True)
+            print(describe_empty(settings), flush=True)
             told_first = True
         before = sample
+
+
+def describe_empty(settings: Settings) -> str:
+    """How memories come into an index that has none."""
+    source = (*settings.indexer.relay_urls, *settings.indexer.pds_urls)[0]
+    listing = f"{_api(settings)}/xrpc/dev.bastienrobert.memory.listRecords"
+    return f"{EARLIER_MEMORIES}{source}\n\n{FIRST_MEMORY}curl '{listing}'"
 
 
 def describe(before: Sample | None, now: Sample | None, counts: Mapping[str, int] | None) -> str:

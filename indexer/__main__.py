@@ -13,7 +13,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 
-from indexer import backfill_command, record, resync_command, service
+from indexer import backfill_command, deletions_command, record, resync_command, service
 from indexer.arrivals import Place, RestoreOrdered, Source, SourceKind, TakedownOrdered
 from indexer.companion import WITH_PARENT
 from indexer.frames import MAX_SEQ
@@ -170,6 +170,14 @@ def _parser() -> argparse.ArgumentParser:
         ordering.add_argument("subject", metavar="DID|URI", help="a DID, or the at-uri of a memory")
         ordering.set_defaults(command=_order, order=order)
 
+    deletions = commands.add_parser(
+        "deletions",
+        help="carry what was deleted past a restore of a backup",
+        description=deletions_command.HELP,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    deletions_command.add_arguments(deletions, {"export": _export_deletions, "apply": _apply_deletions}.__getitem__)
+
     doctor = commands.add_parser(
         "doctor",
         help="say what does not work here, and how to mend it",
@@ -224,6 +232,16 @@ async def _order(options: argparse.Namespace) -> int:
         raise Misconfigured("A DID is needed, or the at-uri of a public memory: at://did:…/" + COLLECTION + "/…")
     place = Place(OPERATOR, 0, datetime.now(UTC))
     await service.order(load(os.environ), [options.order(place, repo, rkey)])
+    return 0
+
+
+async def _export_deletions(options: argparse.Namespace) -> int:
+    await service.export_deletions(load(os.environ), deletions_command.read_since(options.since), options.out)
+    return 0
+
+
+async def _apply_deletions(options: argparse.Namespace) -> int:
+    print(json.dumps(asdict(await service.apply_deletions(load(os.environ), options.file))))
     return 0
 
 

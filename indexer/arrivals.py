@@ -152,6 +152,7 @@ class RequestAnswered:
     repo: str
     kind: str
     asked_at: datetime | None = None  # the answer is to what was asked until then; null: to all
+    next_not_before: datetime | None = None  # so long the repo's next fetch has to wait; null: as before
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +184,7 @@ class ContentsFetched:
     ops: tuple[MemoryOp, ...]
     first: bool  # of its slices
     fresh: bool = False  # nothing was ever held where these records stand, and nothing that is held points there
+    beyond: int = 0  # further records behind the quota edge, which are only counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,14 +198,12 @@ class FetchedHead:
 
 @dataclass(frozen=True, slots=True)
 class FetchApplied:
-    """All of a fetched repo is held now."""
+    """All of a fetched repo is held now; the request is answered once what waited is joined to it."""
 
     place: Place
     repo: str
     token: UUID
     head: FetchedHead
-    asked_at: datetime  # the fetch answers what was asked until then
-    next_not_before: datetime  # so long its next fetch has to wait
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +217,17 @@ class FetchFailed:
     before_reason: str | None
     reason: str | None  # null: nothing is wrong with the repo
     next_not_before: datetime | None = None  # so long its next fetch has to wait; null: it need not
+
+
+@dataclass(frozen=True, slots=True)
+class FetchLifted:
+    """Commits that waited for a fetch go on: for the rest of a batch its repo is no longer being fetched."""
+
+    place: Place
+    repo: str
+    token: UUID
+    state: str  # that the fetch left
+    reason: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,6 +296,7 @@ Arrival = (
     | ContentsFetched
     | FetchApplied
     | FetchFailed
+    | FetchLifted
     | HeadCompared
     | AccountAsked
     | DeletionConfirmed

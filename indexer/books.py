@@ -133,6 +133,8 @@ class Books:
         row.show(visible=visible, status=status, at=at)
         if not row.visible or was_visible or (*key, None) in self.denied:
             return
+        # While its host served it to nobody, nobody could verify its handle.
+        self.request(key, RequestKind.IDENTITY, "account_came_back", at)
         if row.purged and row.state is not RepoState.RESYNCING:
             row.enter(RepoState.PENDING, "account_came_back", at)
         if row.state not in (RepoState.ACTIVE, RepoState.RESYNCING):

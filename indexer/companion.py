@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Final
 
+from indexer.back_off import back_off_s
 from indexer.stopping import Stopped
 from memory.telemetry import get_logger
 
@@ -24,6 +25,7 @@ _BACK_OFF_FIRST_S: Final = 1.0
 _BACK_OFF_MAX_S: Final = 60.0
 _LIVED_LONG_S: Final = 60.0  # after which the next end starts with the first back-off again
 _GRACE_S: Final = 10.0
+_NICENESS: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +53,7 @@ class Companion:
                     heard(await process.stdout.read())
             ended()
             ends = 1 if monotonic() - began > _LIVED_LONG_S else ends + 1
-            wait_s = min(self.back_off_first_s * 2 ** min(ends - 1, 20), _BACK_OFF_MAX_S)
+            wait_s = back_off_s(ends, self.back_off_first_s, _BACK_OFF_MAX_S)
             get_logger().error("companion_ended", command=self.arguments[0], code=code, seconds=wait_s)
             await asyncio.sleep(wait_s)
 
@@ -74,6 +76,11 @@ async def _end(process: Process) -> None:
     except TimeoutError:
         process.kill()
         await process.wait()
+
+
+def give_way() -> None:
+    """Has this process run when there is nothing else to do: what it catches up with is late already."""
+    os.nice(_NICENESS)
 
 
 async def stop_with_parent() -> None:

@@ -10,8 +10,8 @@ from typing import Final
 
 from indexer.arrivals import Arrival, Batch, Source
 from indexer.consumer import Consumer
-from indexer.frames import open_frame
 from indexer.intake import Intake, Load, WaitingArrival, WaitingFrame, WaitingRelease
+from indexer.judging import judge
 from indexer.metrics import IndexerMetrics
 from indexer.parking import release
 from indexer.patience import patiently
@@ -76,8 +76,7 @@ class Judge:
             for waiting in load.waiting:
                 match waiting:
                     case WaitingFrame():
-                        arrivals, _ = self._consumer.judge(waiting.source, waiting.frame, open_frame(waiting.frame))
-                        batch.arrivals += arrivals
+                        batch.arrivals += await judge(self._consumer, waiting.source, waiting.frame)
                     case WaitingArrival():
                         batch.arrivals.append(waiting.arrival)
                     case WaitingRelease():

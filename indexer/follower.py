@@ -16,6 +16,7 @@ from typing import Final
 from uuid import UUID
 
 from indexer.arrivals import FrameBroken, Place, Source
+from indexer.back_off import back_off_s
 from indexer.frames import (
     OVERCLAIMING,
     BrokenFrame,
@@ -294,7 +295,7 @@ class Follower:
 
     async def _back_off(self, failure: Unavailable, failures: int) -> None:
         reason = failure.reason if isinstance(failure, SourceUnavailable) else "database"
-        wait_s = min(self._patience.back_off_max_s, self._patience.back_off_first_s * 2 ** min(failures - 1, 20))
+        wait_s = back_off_s(failures, self._patience.back_off_first_s, self._patience.back_off_max_s)
         if isinstance(failure, SourceUnavailable) and failure.retry_after_s is not None:
             wait_s = max(wait_s, failure.retry_after_s)  # and never come back before that
         wait_s *= random.uniform(1, 1.5)  # noqa: S311  spreads reconnections, hides nothing

@@ -13,12 +13,12 @@ from indexer.arrivals import IdentityResolved, Place, RequestAnswered, Source, S
 from indexer.books import RequestKind
 from indexer.intake import Intake, WaitingArrival, WaitingRelease
 from indexer.metrics import IndexerMetrics
-from indexer.patience import patiently
+from indexer.patience import patiently, wait_at_most
 from indexer.store import requests
-from indexer.store.requests import Claim, SiteShares
+from indexer.store.requests import HANDLE_UNSETTLED, Claim, SiteShares
 from memory.database import Database
 from memory.errors import Misconfigured, Rejected, Unavailable
-from memory.resolver import IdentityResolver, Resolved
+from memory.resolver import LOOK_UP_INTERVAL, IdentityResolver, Resolved
 from memory.tasks import TaskGroup
 from memory.telemetry import get_logger
 
@@ -35,6 +35,9 @@ CLAIM: Final = timedelta(minutes=2)  # another process takes over after that
 WAIT_FIRST: Final = timedelta(minutes=1)
 DIRECTORY_WAIT_MAX: Final = timedelta(minutes=10)  # its outage is not the DID's fault
 HOST_WAIT_MAX: Final = timedelta(days=1)
+
+# What is held may be out of date, however young it is.
+_RENEWED: Final = ("bad_signature", "bad_key", "identity_event", "account_came_back")
 
 # The directory is no stream; what comes from it has no seq.
 DIRECTORY: Final = Source("directory:", SourceKind.RELAY)
@@ -72,7 +75,7 @@ class IdentityWorker:
                     await asyncio.sleep(self._pause_s)
                 await asyncio.sleep(self._pause_s)
                 if len(self._under_way) < AT_ONCE:
-                    await self._changed_or_polled()
+                    await wait_at_most(self._changed, self._poll_s)
                 else:
                     await self._changed.wait()
 
@@ -85,13 +88,6 @@ class IdentityWorker:
             self._changed.set()
 
         task.add_done_callback(ended)
-
-    async def _changed_or_polled(self) -> None:
-        try:
-            async with asyncio.timeout(self._poll_s):
-                await self._changed.wait()
-        except TimeoutError:
-            pass
 
     async def _claim(self) -> list[Claim]:
         """Some that may be under way beside those that are; strangers leave room for the tracked, who come first."""
@@ -132,6 +128,9 @@ class IdentityWorker:
             get_logger().error("look_up_failed", did=claim.repo, attempts=claim.attempts, exc_info=failure)
 
     async def _answer(self, claim: Claim) -> None:
+        if claim.reason == HANDLE_UNSETTLED:
+            await self._ask_for_handle(claim)
+            return
         try:
             found = await self._ask(claim)
         except Unavailable:
@@ -143,7 +142,8 @@ class IdentityWorker:
             await self._release(claim, settled=True)
             return
         await self._intake.put(WaitingArrival(IdentityResolved(self._place(), found.identity)))
-        if not found.stale:
+        # A look-up that began after the word that asked for it answers it, whoever had asked for that one.
+        if not found.stale or found.identity.resolved_at >= claim.requested_at:
             self._metrics.look_ups.labels("resolved").inc()
             await self._release(claim, settled=True)
             return
@@ -151,13 +151,26 @@ class IdentityWorker:
         await self._release(claim, settled=False)
 
     async def _ask(self, claim: Claim) -> Resolved:
-        if claim.reason in ("bad_signature", "bad_key", "identity_event"):
+        if claim.reason in _RENEWED:
             return await self._resolver.refresh(claim.repo)
         return await self._resolver.resolve(claim.repo)
 
+    async def _ask_for_handle(self, claim: Claim) -> None:
+        """Answered whatever comes of it, for when to ask again is kept beside the handle; no commit waits for it."""
+        try:
+            found = await self._resolver.resolve(claim.repo, max_age=LOOK_UP_INTERVAL)
+        except (Unavailable, Rejected):
+            self._metrics.look_ups.labels("unavailable").inc()
+        else:
+            self._metrics.look_ups.labels("stale" if found.stale else "resolved").inc()
+            await self._intake.put(WaitingArrival(IdentityResolved(self._place(), found.identity)))
+        await self._intake.put(WaitingArrival(self._answer_to(claim)))
+
     async def _release(self, claim: Claim, *, settled: bool) -> None:
-        answer = RequestAnswered(self._place(), claim.repo, RequestKind.IDENTITY, claim.requested_at)
-        await self._intake.put(WaitingRelease(claim.repo, settled, answer if settled else None))
+        await self._intake.put(WaitingRelease(claim.repo, settled, self._answer_to(claim) if settled else None))
+
+    def _answer_to(self, claim: Claim) -> RequestAnswered:
+        return RequestAnswered(self._place(), claim.repo, RequestKind.IDENTITY, claim.requested_at)
 
     async def _postpone(self, claim: Claim, outcome: str) -> None:
         self._metrics.look_ups.labels(outcome).inc()

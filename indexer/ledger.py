@@ -24,6 +24,7 @@ from indexer.arrivals import (
     FetchApplied,
     FetchBegun,
     FetchFailed,
+    FetchLifted,
     FetchOrdered,
     FrameBroken,
     FrameIgnored,
@@ -87,6 +88,8 @@ class Ledger(Books):
                 self._answered(arrival)
             case FetchOrdered() | FetchBegun() | ContentsFetched() | FetchApplied() | FetchFailed():
                 self._fetch(arrival)
+            case FetchLifted():
+                self._lift(arrival)
             case HeadCompared():
                 self._compare(arrival)
             case AccountAsked():
@@ -145,12 +148,12 @@ class Ledger(Books):
         self._put(row, arrival.ops, commit.rev, at)
 
     def _put(self, row: RepoRow, ops: Iterable[MemoryOp], rev: str, at: datetime) -> None:
-        edge = row.quota_edge
         for op in ops:
-            state = self.record((row.repo, row.space, op.rkey))
-            if edge is not None and op.rkey >= edge and not op.created and not state.present:
+            key = (row.repo, row.space, op.rkey)
+            state, denied = self.record(key), key in self.denied
+            if not op.created and not state.present and not denied and row.keeps_out(op.rkey):
                 self.freed[row.key] += 1
-            if op.entry is None or (row.repo, row.space, op.rkey) in self.denied:
+            if op.entry is None or denied:
                 state.delete(at)
             else:
                 state.put(op.entry, rev, at)
@@ -259,8 +262,12 @@ class Ledger(Books):
         """Whose host does not serve them has been compared too: there is nothing more to compare."""
         key = (arrival.repo, PUBLIC)
         self.answered.append(Answer(key, arrival.kind, arrival.asked_at))
-        if arrival.kind == RequestKind.LATEST_COMMIT and key in self.rows:
+        if key not in self.rows:
+            return
+        if arrival.kind == RequestKind.LATEST_COMMIT:
             self.rows[key].compared(arrival.place.seen_at)
+        if arrival.next_not_before is not None:
+            self.rows[key].postpone_fetch(arrival.next_not_before)
 
     def _deleted(self, arrival: DeletionConfirmed) -> None:
         """What hides it says which word; that its host has it no more is enough."""
@@ -287,7 +294,8 @@ class Ledger(Books):
                 self.count(place, "fetch_overtaken", Effect.IGNORED)
             case ContentsFetched():
                 if arrival.first:
-                    row.forget_quota_edge()
+                    row.forget_quota_edges()
+                row.count(over_quota=arrival.beyond)
                 self._put(row, arrival.ops, arrival.rev, at)
             case FetchApplied():
                 self._fetched(arrival, row)
@@ -301,8 +309,6 @@ class Ledger(Books):
         row.applied(rev=head.rev, commit_cid=head.commit_cid, data_cid=head.data_cid, at=at)
         row.enter(RepoState.ACTIVE, None, at)
         row.compared(at)
-        row.postpone_fetch(arrival.next_not_before)
-        self.answered.append(Answer(row.key, RequestKind.FETCH, arrival.asked_at))
         if not row.visible:  # and yet its host gave it away
             self.request(row.key, RequestKind.REPO_STATUS, "live_while_inactive", at)
 
@@ -317,6 +323,11 @@ class Ledger(Books):
             row.enter(before, arrival.before_reason, at)
         else:
             row.enter(RepoState.ERROR, arrival.reason, at)
+
+    def _lift(self, arrival: FetchLifted) -> None:
+        row = self.rows.get((arrival.repo, PUBLIC))
+        if row is not None and row.fetch_token == arrival.token:
+            row.enter(RepoState(arrival.state), arrival.reason, arrival.place.seen_at)
 
     def _compare(self, arrival: HeadCompared) -> None:
         key, at = (arrival.repo, PUBLIC), arrival.place.seen_at

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from time import monotonic
@@ -16,11 +15,12 @@ from indexer.arrivals import Source, SourceKind
 from indexer.companion import Companion
 from indexer.consumer import KEYLESS_MAX, Consumer
 from indexer.daemon import Judge, PatientWriter, count_outcome
+from indexer.erasure import Erasure
 from indexer.follower import Follower, Following, Patience
 from indexer.identity_worker import IdentityWorker
 from indexer.intake import Intake
 from indexer.metrics import IndexerMetrics
-from indexer.patience import patiently
+from indexer.patience import Connect, connected, patiently
 from indexer.pipeline import Pipeline
 from indexer.quota import QuotaLimits
 from indexer.stopping import Stopped, stop_at_signal
@@ -28,14 +28,11 @@ from indexer.store import repos, streams
 from indexer.upkeep import Upkeep
 from memory.database import Database
 from memory.errors import Unavailable
-from memory.handles import AskedHandles, Handles, NetworkHandles
 from memory.health import build_health_app, serve_health
+from memory.identities import open_identities
 from memory.identity import Identity
-from memory.outbound import Outbound
 from memory.outbound_addresses import Network
-from memory.outbound_dns import DnsNames
-from memory.outbound_hosts import Hosts
-from memory.resolver import PLC_LIMITS, IdentityResolver
+from memory.resolver import IdentityResolver
 from memory.tasks import TaskGroup
 from memory.telemetry import get_logger
 
@@ -56,14 +53,11 @@ class Daemon:
     limits: QuotaLimits
     batch_events: int
     version_content: timedelta
+    deletions_kept: timedelta
     health: tuple[str, int] | None
     clock: Callable[[], datetime]
     patience: Patience = field(default_factory=Patience)
     repair: Companion | None = None  # what asks hosts; null: somebody else does
-
-
-Connect = Callable[[], AbstractAsyncContextManager[Database]]
-"""A way to the database; raises Unavailable while it is not there."""
 
 
 class _LiveIdentities:
@@ -125,17 +119,11 @@ async def run(daemon: Daemon, connect: Connect, metrics: IndexerMetrics) -> None
             if daemon.health is not None:
                 health = build_health_app(metrics.registry, readiness.reason)
                 tasks.create_task(serve_health(*daemon.health, health, setting="INDEXER_HEALTH_PORT"))
-            async with _connected(connect) as database:
+            async with connected(connect) as database:
                 readiness.database = database
                 await _follow(daemon, database, metrics)
     except Stopped:
         get_logger().info("daemon_stopped")
-
-
-@asynccontextmanager
-async def _connected(connect: Connect) -> AsyncGenerator[Database]:
-    async with AsyncExitStack() as stack:
-        yield await patiently(lambda: stack.enter_async_context(connect()), "connection", lambda: None)
 
 
 async def _follow(daemon: Daemon, database: Database, metrics: IndexerMetrics) -> None:
@@ -144,14 +132,15 @@ async def _follow(daemon: Daemon, database: Database, metrics: IndexerMetrics) -
             return await repos.tracked_repos(conn), await streams.parked_repos(conn, KEYLESS_MAX)
 
     tracked, held_back = await patiently(load, "start", metrics.write_retries.inc)
-    hosts = Hosts(named={daemon.plc_url: PLC_LIMITS})
-    names = DnsNames()
-    async with Outbound(names, hosts, allowed=daemon.private_networks) as outbound, TaskGroup() as tasks:
-        handles: Handles = NetworkHandles(names, outbound)
-        if daemon.handle_resolvers:
-            handles = AskedHandles(outbound, daemon.handle_resolvers)
-        resolver = IdentityResolver(outbound, handles, database, tasks, plc_url=daemon.plc_url, clock=daemon.clock)
-        await _start(daemon, database, metrics, tasks, resolver, tracked, held_back)
+    identities = open_identities(
+        database,
+        plc_url=daemon.plc_url,
+        handle_resolvers=daemon.handle_resolvers,
+        private_networks=daemon.private_networks,
+        clock=daemon.clock,
+    )
+    async with identities as opened, TaskGroup() as tasks:
+        await _start(daemon, database, metrics, tasks, opened.resolver, tracked, held_back)
 
 
 async def _start(
@@ -208,8 +197,10 @@ async def _start(
         holder=following.holder,
         clock=daemon.clock,
         version_content=daemon.version_content,
+        deletions_kept=daemon.deletions_kept,
     )
     tasks.create_task(upkeep.run())
+    tasks.create_task(Erasure(database).run())
     for source in daemon.sources:
         tasks.create_task(Follower(source, following).run())
     if daemon.repair is not None:

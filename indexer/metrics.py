@@ -56,5 +56,10 @@ class IndexerMetrics:
             "indexer_parked_commits", "Commits that wait for a key, or for the end of a fetch.", registry=registry
         )
         self.quarantined_frames = Gauge("indexer_quarantined_frames", "Bytes that are no frame.", registry=registry)
+        self.fetches_without_disk = Gauge(
+            "indexer_fetches_without_disk",
+            "Repos that found no room on disk while they were fetched.",
+            registry=registry,
+        )
         self.open_requests = Gauge("indexer_open_requests", "What waits to be asked.", ["kind"], registry=registry)
         self.look_ups = Counter("indexer_identity_look_ups", "Identities asked for.", ["outcome"], registry=registry)

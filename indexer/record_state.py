@@ -50,6 +50,7 @@ class NewVersion:
     entry: StoredMemory | None  # null: a tombstone, or redacted
     overwritten_at: datetime | None = None
     redacted_at: datetime | None = None
+    named_cid: str = ""  # what its id is made of: of the state that was seen, though it may be erased since
 
 
 @dataclass(slots=True)
@@ -65,6 +66,7 @@ class RecordState:
     overwritten_at: datetime | None = None  # when the held version's content was replaced
     redacted_at: datetime | None = None  # when every version up to the tombstone was erased
     versions: list[NewVersion] = field(default_factory=list[NewVersion])
+    withheld: StoredMemory | InvalidMemory | None = None  # what this batch put here, and the quota keeps out
 
     @property
     def cid(self) -> str | None:
@@ -107,7 +109,7 @@ class RecordState:
             number, last = self._last()
             lineage = number > 0 and last is not Operation.DELETED
             operation = Operation.UPDATED if lineage else Operation.CREATED
-            self.versions.append(NewVersion(number + 1, operation, at, entry))
+            self.versions.append(NewVersion(number + 1, operation, at, entry, named_cid=entry.cid))
         self.entry, self.rev, self.indexed_at, self.changed = entry, rev, at, True
 
     def delete(self, at: datetime) -> None:
@@ -121,16 +123,22 @@ class RecordState:
         self.entry, self.rev, self.indexed_at, self.changed = None, None, at, True
 
     def withhold(self) -> bool:
-        """Unmakes the memories that this batch put here, for the quota keeps them out; whether one stood at the end.
+        """Unmakes what this batch put here, for the quota keeps it out; whether a record stood at the end.
 
-        No version tells of them; the tombstone of an earlier life stays.
+        No version tells of it; the tombstone of an earlier life stays.
         """
         alive = self.held.last_number > 0 and self.held.last_operation is not Operation.DELETED
         tombstone = next((version for version in self.versions if version.operation is Operation.DELETED), None)
         self.versions = [replace(tombstone, number=self.held.last_number + 1)] if alive and tombstone else []
-        if self.memory is None:
+        self.withheld, self.entry = self.entry, None
+        return self.withheld is not None
+
+    def withhold_invalid(self) -> bool:
+        """The same of an invalid record that stands at the end; what was a memory before is forgotten with it."""
+        if self.invalid is None:
             return False
-        self.entry = None
+        self.versions, self.overwritten_at, self.redacted_at = [], None, None
+        self.withheld, self.entry = self.entry, None
         return True
 
     def _overwrite(self, at: datetime) -> None:
@@ -144,11 +152,12 @@ class RecordState:
             return self.versions[-1].number, self.versions[-1].operation
         return self.held.last_number, self.held.last_operation
 
-    def growth(self) -> tuple[int, int, int]:
-        """By how much the repo's memories, record bytes and edges grow."""
+    def growth(self) -> tuple[int, int, int, int]:
+        """By how much the repo's memories, record bytes, edges and invalid records grow."""
         if not self.changed:
-            return 0, 0, 0
+            return 0, 0, 0, 0
         memory, held = self.memory, self.held
         after = (1, len(memory.record), len(memory.targets)) if memory else (0, 0, 0)
         before = (1, held.record_bytes, len(held.targets)) if held.cid else (0, 0, 0)
-        return after[0] - before[0], after[1] - before[1], after[2] - before[2]
+        invalid = (self.invalid is not None) - (held.invalid_cid is not None)
+        return after[0] - before[0], after[1] - before[1], after[2] - before[2], invalid

@@ -4,32 +4,28 @@ from __future__ import annotations
 
 import random
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from pathlib import Path
 
 from indexer.companion import Companion, stop_with_parent
-from indexer.patience import patiently
+from indexer.patience import Connect, connected
 from indexer.quota import QuotaLimits
 from indexer.resync.crew import Crew
+from indexer.resync.disk import Disk, DiskBudget
 from indexer.resync.hosts import HostBudget, RepoHosts, open_repo_hosts
 from indexer.resync.rounds import Rounds
 from indexer.resync.worker import HostWorker
 from indexer.stopping import Stopped, stop_at_signal
+from indexer.store.fetches import SharedClock, database_clock
 from indexer.writer import Writer
 from memory.database import Database
-from memory.handles import AskedHandles, Handles, NetworkHandles
-from memory.outbound import Outbound
+from memory.handles import Handles
+from memory.identities import open_identities
 from memory.outbound_addresses import Network
-from memory.outbound_dns import DnsNames
-from memory.outbound_hosts import Hosts
-from memory.resolver import PLC_LIMITS, IdentityResolver
+from memory.resolver import IdentityResolver
 from memory.tasks import TaskGroup
 from memory.telemetry import get_logger
-
-Connect = Callable[[], AbstractAsyncContextManager[Database]]
-"""A way to the database; raises Unavailable while it is not there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,15 +38,17 @@ class Repair:
     limits: QuotaLimits
     clock: Callable[[], datetime]
     budget: HostBudget = field(default_factory=HostBudget)
-    folder: Path | None = None  # for repos that are too large for memory; null: the system's temporary folder
+    disk: DiskBudget = field(default_factory=DiskBudget)
     fetches_at_once: int = 8
     audit_every: timedelta | None = None  # after which a repo is compared with its host again; null: never
     named_hosts: Sequence[str] = ()  # the operator's own, whose slots nobody else can fill
+    shared_clock: SharedClock = database_clock
 
     def shared(self, processes: int) -> Repair:
         """What each of so many processes is run with, so that all of them together ask no more than one."""
         at_once = -(-self.fetches_at_once // processes)
-        return replace(self, budget=self.budget.shared(processes), fetches_at_once=at_once)
+        budget, disk = self.budget.shared(processes), self.disk.shared(processes)
+        return replace(self, budget=budget, disk=disk, fetches_at_once=at_once)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +74,10 @@ async def run(repair: Repair, connect: Connect, *, with_parent: bool, rounds: bo
             if with_parent:
                 tasks.create_task(stop_with_parent())
             async with AsyncExitStack() as stack:
-                database = await patiently(lambda: stack.enter_async_context(connect()), "connection", lambda: None)
+                database = await stack.enter_async_context(connected(connect))
                 opened = await stack.enter_async_context(open_worker(database, repair))
                 if rounds:
-                    tasks.create_task(Rounds(database, clock=repair.clock, audit_every=repair.audit_every).run())
+                    tasks.create_task(Rounds(database, audit_every=repair.audit_every).run())
                 worker = opened.worker
                 await worker.run()
     except Stopped:
@@ -99,26 +97,27 @@ def crew_of(repair: Repair, processes: int, environ: Mapping[str, str]) -> Crew:
 @asynccontextmanager
 async def open_worker(database: Database, repair: Repair) -> AsyncGenerator[OpenRepair]:
     """A worker that does not run yet, for as long as the block is open."""
-    names = DnsNames()
-    ways = Hosts(named={repair.plc_url: PLC_LIMITS})
+    identities = open_identities(
+        database,
+        plc_url=repair.plc_url,
+        handle_resolvers=repair.handle_resolvers,
+        private_networks=repair.private_networks,
+        clock=repair.clock,
+    )
     budget = repair.budget.for_fetches(repair.fetches_at_once)
     async with (
-        Outbound(names, ways, allowed=repair.private_networks) as outbound,
-        open_repo_hosts(names, budget, named=repair.named_hosts, allowed=repair.private_networks) as hosts,
-        TaskGroup() as tasks,
+        identities as opened,
+        open_repo_hosts(opened.names, budget, named=repair.named_hosts, allowed=repair.private_networks) as hosts,
     ):
-        handles: Handles = NetworkHandles(names, outbound)
-        if repair.handle_resolvers:
-            handles = AskedHandles(outbound, repair.handle_resolvers)
-        resolver = IdentityResolver(outbound, handles, database, tasks, plc_url=repair.plc_url, clock=repair.clock)
         worker = HostWorker(
             database,
             Writer(database, repair.limits),
-            resolver,
+            opened.resolver,
             hosts,
             clock=repair.clock,
             randomness=random.Random(),  # noqa: S311  spreads attempts, hides nothing
-            folder=repair.folder,
+            disk=Disk(repair.disk),
             fetches_at_once=repair.fetches_at_once,
+            shared_clock=repair.shared_clock,
         )
-        yield OpenRepair(worker, hosts, handles, resolver)
+        yield OpenRepair(worker, hosts, opened.handles, opened.resolver)

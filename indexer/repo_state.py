@@ -46,8 +46,8 @@ class RepoRow:
     memory_count: int
     memory_bytes: int
     edge_count: int
-    over_quota_count: int  # memories that the quota keeps out
-    quota_edge: str | None  # from this rkey on they are kept out, every one before it is held; null: none is
+    over_quota_count: int  # records that the quota keeps out
+    quota_edge: str | None  # from this rkey on all are kept out, every memory before it is held; null: none is
     host: str | None  # of the DID document that was last acted upon
     signing_key: str | None
     tracked_at: datetime
@@ -57,6 +57,10 @@ class RepoRow:
     latest_asked_at: datetime | None = None  # when something that may be forged last made us ask its host
     audited_at: datetime | None = None  # when what is held was last compared with what its host has
     hastened_at: datetime | None = None  # when it last had not to wait any longer for what failed
+    invalid_count: int = 0
+    invalid_edge: str | None = None  # from this rkey on invalid records are kept out; before `quota_edge`, or null
+    first_indexed_at: datetime | None = None  # when its contents were first known
+    status_changed_at: datetime | None = None  # when `visible` or `status` last became another
     changed: bool = False
 
     @property
@@ -81,6 +85,7 @@ class RepoRow:
     def applied(self, *, rev: str, commit_cid: str, data_cid: str, at: datetime) -> None:
         """Moves the rev gate; revs only grow."""
         self.rev, self.commit_cid, self.data_cid = rev, commit_cid, data_cid
+        self.first_indexed_at = self.first_indexed_at or at
         self._touch(at)
 
     def enter(self, state: RepoState, reason: str | None, at: datetime) -> None:
@@ -126,6 +131,7 @@ class RepoRow:
     def show(self, *, visible: bool, status: str | None, at: datetime) -> None:
         if (self.visible, self.status) != (visible, status):
             self.visible, self.status = visible, status
+            self.status_changed_at = at
             self._touch(at)
 
     def identified(self, host: str | None, signing_key: str | None) -> bool:
@@ -143,23 +149,32 @@ class RepoRow:
         self.fetch_token = None
         if self.state is RepoState.RESYNCING:
             self.state, self.reason = RepoState.PENDING, "emptied"
-        self.memory_count = self.memory_bytes = self.edge_count = self.over_quota_count = 0
-        self.quota_edge = None
+        self.memory_count = self.memory_bytes = self.edge_count = self.over_quota_count = self.invalid_count = 0
+        self.quota_edge = self.invalid_edge = None
         self._touch(at)
 
-    def forget_quota_edge(self) -> None:
+    def forget_quota_edges(self) -> None:
         """All that was kept out is about to be looked at again."""
-        self.over_quota_count, self.quota_edge = 0, None
+        self.over_quota_count, self.quota_edge, self.invalid_edge = 0, None, None
         self.changed = True
 
-    def count(self, *, memories: int = 0, record_bytes: int = 0, edges: int = 0, over_quota: int = 0) -> None:
+    def keeps_out(self, rkey: str) -> bool:
+        """Whether a record there that is not held is one that the quota keeps out."""
+        return (self.quota_edge is not None and rkey >= self.quota_edge) or (
+            self.invalid_edge is not None and rkey >= self.invalid_edge
+        )
+
+    def count(
+        self, *, memories: int = 0, record_bytes: int = 0, edges: int = 0, invalid: int = 0, over_quota: int = 0
+    ) -> None:
         """Moves the counters; once none is over quota there is no edge."""
         self.memory_count += memories
         self.memory_bytes += record_bytes
         self.edge_count += edges
+        self.invalid_count += invalid
         self.over_quota_count = max(0, self.over_quota_count + over_quota)
         if self.over_quota_count == 0:
-            self.quota_edge = None
+            self.quota_edge = self.invalid_edge = None
         self.changed = True
 
     def _touch(self, at: datetime) -> None:

@@ -6,12 +6,12 @@ import argparse
 import asyncio
 import sys
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
-from indexer.backfill_command import add_worker_arguments, describe, parse_subjects, remaining, render
+from indexer.fetch_command import add_worker_arguments, describe, parse_subjects, remaining, render
 from indexer.progress import Pace, ProgressLine
 from indexer.repair import OpenRepair
 from indexer.repo_state import RepoState
@@ -61,7 +61,7 @@ def plan(options: argparse.Namespace) -> Plan:
     return Plan(list(dict.fromkeys(parse_subjects(options.repos))), state, options.wait)
 
 
-async def run(plan: Plan, database: Database, repair: OpenRepair, crew: Crew, *, clock: Callable[[], datetime]) -> int:
+async def run(plan: Plan, database: Database, repair: OpenRepair, crew: Crew) -> int:
     """Does it. 0: done; 1: one that was named is not tracked, or was not fetched."""
     line = ProgressLine(sys.stderr)
 
@@ -69,17 +69,17 @@ async def run(plan: Plan, database: Database, repair: OpenRepair, crew: Crew, *,
         if outcome.reason is not None:
             line.say(describe(outcome))
 
-    named = Named(database, repair.handles, repair.resolver, clock=clock, tell=tell, track=False)
+    named = Named(database, repair.handles, repair.resolver, tell=tell, track=False)
     try:
         if plan.subjects:
             await named.order(plan.subjects)
             ordered = len(named.subjects)
         else:
-            ordered = await _order_all(plan.state, database, clock, line)
+            ordered = await _order_all(plan.state, database, line)
         if not ordered:
             sys.stdout.write("There is nothing to fetch.\n")
         elif plan.wait:
-            await _Waiting(FetchWatch(database, repair.hosts, clock=clock), repair, crew, named, line).run(ordered)
+            await _Waiting(FetchWatch(database, repair.hosts), repair, crew, named, line).run(ordered)
         else:
             sys.stdout.write(f"Ordered {ordered:,} fetches: `python -m indexer run` makes them, or `repair`.\n")
     except asyncio.CancelledError:
@@ -90,13 +90,11 @@ async def run(plan: Plan, database: Database, repair: OpenRepair, crew: Crew, *,
     return 1 if any(outcome.reason is not None for outcome in named.outcomes) else 0
 
 
-async def _order_all(
-    state: RepoState | None, database: Database, clock: Callable[[], datetime], line: ProgressLine
-) -> int:
+async def _order_all(state: RepoState | None, database: Database, line: ProgressLine) -> int:
     so_far = [0]
     showing = asyncio.create_task(line.keep(lambda: f"{so_far[-1]:,} ordered"))
     try:
-        return await order_all(database, state, clock, so_far.append)
+        return await order_all(database, state, so_far.append)
     finally:
         showing.cancel()
         line.clear()

@@ -13,10 +13,11 @@ from itertools import chain
 from pathlib import Path
 from typing import Final
 
-from indexer import backfill_command, live, resync_command
+from indexer import backfill_command, deletions_command, live, resync_command
 from indexer import repair as repair_process
 from indexer.arrivals import Batch, RestoreOrdered, Source, SourceKind, TakedownOrdered
-from indexer.companion import Companion
+from indexer.companion import Companion, give_way
+from indexer.deletions_command import Applied
 from indexer.doctor import examination
 from indexer.doctor.examination import Subject
 from indexer.doctor.machine import Port
@@ -31,6 +32,7 @@ from indexer.repair import OpenRepair, Repair, crew_of, open_worker
 from indexer.replay import PersistentWriter, Replay
 from indexer.report import ReplayReport
 from indexer.resync.crew import Crew, processes_for
+from indexer.resync.disk import DiskBudget
 from indexer.resync.hosts import HostBudget
 from indexer.store import leases
 from indexer.store.status import IndexStatus, index_status
@@ -86,6 +88,7 @@ async def run(settings: Settings) -> None:
         limits=quota_limits(given),
         batch_events=given.batch_events,
         version_content=timedelta(days=given.version_content_days),
+        deletions_kept=timedelta(days=given.deletion_days),
         health=(given.health_host, given.health_port) if given.health_port else None,
         clock=_utc_now,
         repair=Companion(("repair",)),
@@ -104,6 +107,8 @@ async def run(settings: Settings) -> None:
 async def repair(settings: Settings, *, with_parent: bool) -> None:
     """Asks hosts what waits to be asked of them, until a signal or the parent's end stops it."""
     collect_garbage_seldom()
+    if with_parent:
+        give_way()
     await repair_process.run(
         repair_of(settings.indexer), lambda: _connect(settings, connections=CONNECTIONS), with_parent=with_parent
     )
@@ -129,7 +134,7 @@ def repair_of(given: IndexerSettings) -> Repair:
         limits=quota_limits(given),
         clock=_utc_now,
         budget=HostBudget(requests_per_s=given.host_rate),
-        folder=given.spool_dir,
+        disk=_disk(given),
         fetches_at_once=given.fetches_at_once,
         audit_every=timedelta(days=given.audit_days) if given.audit_days else None,
         named_hosts=(*given.relay_urls, *given.pds_urls),
@@ -150,7 +155,7 @@ async def resync(settings: Settings, options: argparse.Namespace) -> int:
     """Has tracked repos fetched anew; the exit status."""
     plan = resync_command.plan(options)
     async with _open_repair(settings, options, len(plan.subjects) or None) as (database, opened, crew):
-        return await resync_command.run(plan, database, opened, crew, clock=_utc_now)
+        return await resync_command.run(plan, database, opened, crew)
 
 
 @asynccontextmanager
@@ -188,6 +193,19 @@ async def order(settings: Settings, orders: Sequence[TakedownOrdered | RestoreOr
         await Writer(database, quota_limits(settings.indexer)).apply(Batch(list(orders)), _utc_now())
 
 
+async def export_deletions(settings: Settings, since: datetime | None, out: Path | None) -> int:
+    """Writes down what was deleted; how many lines."""
+    async with _connect(settings, connections=1) as database:
+        return await deletions_command.export(database, since, out)
+
+
+async def apply_deletions(settings: Settings, ledger: Path) -> Applied:
+    """Deletes again what a restored backup brought back."""
+    async with _connect(settings, connections=2) as database:
+        writer = Writer(database, quota_limits(settings.indexer))
+        return await deletions_command.apply(database, writer, ledger, _utc_now())
+
+
 async def examine(settings: Settings) -> Report:
     """Looks for what keeps this machine from following, keeping and serving."""
     url, given, api = settings.database.url, settings.indexer, settings.appview
@@ -202,6 +220,7 @@ async def examine(settings: Settings) -> Report:
         given.pds_urls,
         given.plc_url,
         tuple(ports),
+        _disk(given),
     )
     return await examination.examine(subject, network=Network(), clock=_utc_now)
 
@@ -232,6 +251,11 @@ def _utc_now() -> datetime:
 def quota_limits(settings: IndexerSettings) -> QuotaLimits:
     """What one repo may hold."""
     return QuotaLimits(settings.repo_max_memories, int(settings.repo_max_bytes), settings.repo_max_edges)
+
+
+def _disk(settings: IndexerSettings) -> DiskBudget:
+    """What repos may take of the disk while they are fetched."""
+    return DiskBudget(settings.spool_dir, int(settings.spool_max_bytes))
 
 
 def admission(settings: IndexerSettings) -> Callable[[str], bool]:

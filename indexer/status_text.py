@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Final
 
+from indexer.resync.disk import DISK_UNAVAILABLE
 from indexer.store.status import CursorStatus, IndexStatus, ReposStatus
 
 # A stream that is followed and stands this far back is behind; an idle one looks the same, so it is only said.
@@ -23,7 +24,12 @@ _STATE_HINTS = {
 
 def problems(status: IndexStatus, now: datetime) -> list[str]:
     """What is not well, the worst first; empty: all is well."""
-    return [*_source_problems(status, now), *_repo_problems(status), *_backlog_problems(status, now)]
+    return [
+        *_source_problems(status, now),
+        *_repo_problems(status),
+        *_fetch_problems(status),
+        *_backlog_problems(status, now),
+    ]
 
 
 def _source_problems(status: IndexStatus, now: datetime) -> Iterator[str]:
@@ -55,6 +61,20 @@ def _repo_problems(status: IndexStatus) -> Iterator[str]:
     over = sum(group.over_quota for group in status.repos)
     if over:
         yield f"{over:,} records are over the quota of their repos"
+
+
+def _fetch_problems(status: IndexStatus) -> Iterator[str]:
+    if lacking := sum(failed.repos for failed in status.fetches.failed if failed.reason == DISK_UNAVAILABLE):
+        yield (
+            f"{lacking:,} repos found no room on the disk of INDEXER_SPOOL_DIR: `python -m indexer doctor` tells why, "
+            "and they are tried again"
+        )
+    for sweep in status.sweeps:
+        if sweep.held_up_at is not None:
+            yield (
+                f"{sweep.origin} lists many repos of which nothing could be verified, and is read no further since "
+                f"{_minute(sweep.held_up_at)}: `python -m indexer backfill` goes on once fewer of them wait"
+            )
 
 
 def _backlog_problems(status: IndexStatus, now: datetime) -> Iterator[str]:

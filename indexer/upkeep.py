@@ -13,11 +13,12 @@ from indexer.consumer import Consumer
 from indexer.intake import Intake, WaitingRelease
 from indexer.metrics import IndexerMetrics
 from indexer.repo_state import RepoState
-from indexer.store import fetches, streams, upkeep
+from indexer.store import fetches, requests, streams, upkeep
 from indexer.store.upkeep import Expiry
 from memory.database import Database
 from memory.errors import Unavailable
 from memory.queries import Connection
+from memory.resolver import HANDLE_RETRY_FIRST, HANDLE_RETRY_MAX
 from memory.telemetry import get_logger
 
 PUT_ASIDE_KEPT: Final = timedelta(days=7)
@@ -28,6 +29,10 @@ EXPIRY_BUDGET_S: Final = 0.5  # of a round
 # Counting goes through whole tables, which a flood can make long: it never takes more than a twentieth of the time.
 COUNT_EVERY: Final = timedelta(seconds=15)
 COUNTING_SHARE: Final = 20
+# Handles that could not be verified are asked for again, and are the least of all worries: so many at a time, and so no
+# more than sixty a minute, however many are dead.
+HANDLES_EVERY: Final = timedelta(seconds=10)
+HANDLES_AT_ONCE: Final = 10
 ROUND_S: Final = 1.0
 HELD_BACK_A_ROUND: Final = 1000
 # A clock may stand a little behind another's.
@@ -48,6 +53,7 @@ class Upkeep:
         holder: UUID,
         clock: Callable[[], datetime],
         version_content: timedelta,
+        deletions_kept: timedelta,
     ) -> None:
         """`tracked` gains what other processes track, which the leases of `holder` then say."""
         self._database = database
@@ -57,10 +63,12 @@ class Upkeep:
         self._metrics = metrics
         self._clock = clock
         self._version_content = version_content
+        self._deletions_kept = deletions_kept
         self._tracked_until = clock()
         self._holder = holder
         self._expired_at: datetime | None = None
         self._expiring: list[Expiry] = []
+        self._handles_asked_at: datetime | None = None
         self._counted_at: datetime | None = None
         self._count_every = COUNT_EVERY
         self._to_look_at: list[str] = []
@@ -85,6 +93,8 @@ class Upkeep:
                 self._tracked_until = max(self._tracked_until, tracked_at)
             await fetches.acknowledge_tracking(conn, self._holder, as_of)
             await self._let_go(conn)
+            if _is_due(self._handles_asked_at, HANDLES_EVERY, now):
+                await self._ask_for_handles(conn, now)
             if _is_due(self._counted_at, self._count_every, now):
                 await self._count(conn, now)
             for source, seq, frame_time in await streams.positions(conn):
@@ -108,11 +118,21 @@ class Upkeep:
         for repo in released:
             await self._intake.put(WaitingRelease(repo, settled=True))
 
+    async def _ask_for_handles(self, conn: Connection, now: datetime) -> None:
+        await requests.ask_for_handles(
+            conn, now, at_most=HANDLES_AT_ONCE, shortest=HANDLE_RETRY_FIRST, longest=HANDLE_RETRY_MAX
+        )
+        self._handles_asked_at = now
+
     async def _expire(self, now: datetime) -> None:
         """Forgets slices until none is left, or the round has had its time; the next goes on from there."""
         if not self._expiring and _is_due(self._expired_at, EXPIRY_EVERY, now):
             self._expired_at = now
-            self._expiring = upkeep.expiries(kept_since=now - PUT_ASIDE_KEPT, content_since=now - self._version_content)
+            self._expiring = upkeep.expiries(
+                kept_since=now - PUT_ASIDE_KEPT,
+                content_since=now - self._version_content,
+                deletions_since=now - self._deletions_kept,
+            )
         time = asyncio.get_running_loop().time
         total, deadline = 0, time() + EXPIRY_BUDGET_S
         while self._expiring:
@@ -131,6 +151,7 @@ class Upkeep:
         self._count_every = max(COUNT_EVERY, COUNTING_SHARE * (self._clock() - now))
         self._metrics.parked_commits.set(gauges.parked_commits)
         self._metrics.quarantined_frames.set(gauges.quarantined_frames)
+        self._metrics.fetches_without_disk.set(gauges.without_disk)
         for state in RepoState:
             if state is not RepoState.ACTIVE:
                 self._metrics.unwhole_repos.labels(state).set(gauges.unwhole_repos.get(state, 0))

@@ -28,6 +28,7 @@ from indexer.arrivals import (
     FetchApplied,
     FetchBegun,
     FetchFailed,
+    FetchLifted,
     FetchOrdered,
     FrameBroken,
     FrameIgnored,
@@ -47,15 +48,17 @@ from indexer.parking_lot import Parked, ParkingLimits, ParkingLot
 from indexer.quota import QuotaLimits
 from indexer.record_state import RecordState
 from indexer.repo_state import RepoKey, RepoRow
-from indexer.store import denials, streams
+from indexer.store import deletions, denials, streams
 from indexer.store import records as record_rows
 from indexer.store import repos as repo_rows
 from indexer.store.records import CurrentMemory
 from indexer.verify.reasons import Fault
 from memory.database import Database
+from memory.errors import Unavailable
 from memory.queries import Connection, StatementFailed, StatementTimedOut
 from memory.space import PUBLIC
 from memory.store.identities import load_identities, store_identities
+from memory.telemetry import get_logger
 
 FIRST_STATISTICS_AT = 500
 SUMMING_SHARE = 20
@@ -67,10 +70,12 @@ class Outcome:
 
     tally: Counter[tuple[str, str, Effect]] = field(default_factory=Counter[tuple[str, str, Effect]])
     tracked: set[str] = field(default_factory=set[str])  # repos that have a row now
+    quota_edges: dict[str, str] = field(default_factory=dict[str, str])  # public repo → its edge, where there is one
 
     def add(self, other: Outcome) -> None:
         self.tally.update(other.tally)
         self.tracked |= other.tracked
+        self.quota_edges |= other.quota_edges
 
 
 Take: TypeAlias = Callable[[Connection, Sequence[Arrival]], Awaitable[Outcome]]
@@ -124,13 +129,20 @@ class Writer:
         await _count_rejections(conn, outcome, now)
         return outcome
 
+    async def take_storable(self, conn: Connection, arrivals: Sequence[Arrival], now: datetime) -> None:
+        """As `take`; what the database refuses to hold takes nothing else along."""
+        await _count_rejections(conn, await self._take_or_halve(conn, arrivals), now)
+
     async def _take(self, conn: Connection, arrivals: Sequence[Arrival], look: Look | None = None) -> Outcome:
         ledger = await self._load(conn, arrivals)
         if look is not None:
             look(ledger)
         ledger.take(arrivals)
         await self._store(conn, ledger)
-        return Outcome(ledger.tally, {repo for repo, _ in ledger.rows})
+        edges = {
+            row.repo: row.quota_edge for row in ledger.rows.values() if row.quota_edge is not None and not row.space
+        }
+        return Outcome(ledger.tally, {repo for repo, _ in ledger.rows}, edges)
 
     async def _take_in_halves(self, conn: Connection, arrivals: Sequence[Arrival]) -> Outcome:
         await _lock(conn, arrivals)  # all of them before the first half, and so in order
@@ -151,16 +163,20 @@ class Writer:
         return outcome
 
     async def keep_statistics(self, written: Iterable[MemoryOp]) -> None:
-        """Lets Postgres count its rows while tables fill; call it once that is committed.
+        """Lets Postgres count its rows while tables fill; call it once that is committed, for it raises nothing.
 
         What was never counted is planned for as if it were one row, so that each look-up reads all of its repo.
         Autovacuum would come within minutes.
         """
         self._records += sum(map(_rows_of, written))
-        if self._records >= self._analyze_at:
-            self._analyze_at = 4 * self._records
+        if self._records < self._analyze_at:
+            return
+        self._analyze_at = 4 * self._records
+        try:
             async with self._database.connection() as conn:
                 await record_rows.analyze(conn)
+        except (Unavailable, StatementFailed) as failure:  # what was written is written
+            get_logger().warning("statistics_skipped", sqlstate=failure.context.get("sqlstate"))
 
     async def _load(self, conn: Connection, arrivals: Sequence[Arrival]) -> Ledger:
         """What the arrivals are judged against, its repos' rows locked."""
@@ -195,6 +211,7 @@ class Writer:
             affected += await quota.settle(conn, ledger, changed, self._limits)
             if affected:
                 await masks.recompute(conn, affected)
+        await deletions.settle(conn, ledger)
         await _store_repos(conn, ledger)
         if ledger.denials:
             await denials.store_denials(conn, ledger.denials, now=max(row.changed_at for row in ledger.rows.values()))
@@ -274,9 +291,9 @@ def _repo_of(arrival: Arrival) -> str | None:
             return arrival.repo
         case IdentityAnnounced() | RequestAnswered() | RepoCutOff() | TakedownOrdered() | RestoreOrdered():
             return arrival.repo
-        case FetchOrdered() | FetchBegun() | ContentsFetched() | FetchApplied() | FetchFailed() | HeadCompared():
+        case FetchOrdered() | FetchBegun() | ContentsFetched() | FetchApplied() | FetchFailed() | FetchLifted():
             return arrival.repo
-        case AccountAsked() | DeletionConfirmed():
+        case HeadCompared() | AccountAsked() | DeletionConfirmed():
             return arrival.repo
         case IdentityResolved():
             return arrival.identity.did

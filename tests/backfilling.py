@@ -25,7 +25,7 @@ from indexer.resync.backfill import Backfill, Report
 from indexer.resync.discovery import Discovery
 from indexer.resync.hosts import HostBudget
 from indexer.resync.named import Named, Outcome
-from indexer.resync.search import Pages, Search
+from indexer.resync.search import Pages, Room, Search
 from indexer.resync.watch import FetchWatch
 from memory.database import Database
 from memory.queries import Row
@@ -84,6 +84,7 @@ class World:
         pages: Pages | None = None,
         database: Database | None = None,
         admits: Callable[[str], bool] = lambda _: True,
+        room: Room | None = None,
     ) -> Search:
         """At a server, or through these pages."""
         resolver = self.opened.resolver
@@ -104,6 +105,8 @@ class World:
             randomness=randomness,
             admits=admits,
             sleep=sleep,
+            room=room,
+            shared_clock=self.clock,
         )
 
     def prepared(
@@ -116,9 +119,14 @@ class World:
         """A run that did not begin yet."""
         opened = opened or self.opened
         named = Named(
-            self.database, opened.handles, opened.resolver, clock=self.clock, tell=self.told.append, admits=admits
+            self.database,
+            opened.handles,
+            opened.resolver,
+            tell=self.told.append,
+            admits=admits,
+            shared_clock=self.clock,
         )
-        watch = FetchWatch(self.database, opened.hosts, clock=self.clock, look_s=LOOK_S)
+        watch = FetchWatch(self.database, opened.hosts, look_s=LOOK_S, shared_clock=self.clock)
         return Backfill(opened.worker, watch, search=search, named=named)
 
     async def backfill(self, origin: str | None = None, *, named: Sequence[str] = (), **options: Any) -> Report:
@@ -215,6 +223,7 @@ async def backfilling(database: Database, *, fetches_at_once: int = 8) -> AsyncG
             clock=clock,
             budget=BUDGET,
             fetches_at_once=fetches_at_once,
+            shared_clock=clock,
         )
         opened = await stack.enter_async_context(open_worker(database, repair))
         yield World(database, fake, relay, known, repair, opened, clock)

@@ -63,7 +63,8 @@ class Reading:
 
     @property
     def uncertain(self) -> set[str]:
-        return {found.did for found in self.found if not found.certain}
+        """Where repos are asked for their collections: those that could not be told."""
+        return {found.did for found in self.found if found.host is None}
 
     async def read(self, position: str | None = None, pages: int | None = None) -> None:
         """To the end, or so many pages."""

@@ -69,9 +69,9 @@ class ModelRepo:
         return {rkey: key.record for rkey, key in self.keys.items() if key.valid and key.record is not None}
 
     @property
-    def invalid(self) -> set[str]:
-        """The rkeys of current, invalid records."""
-        return {rkey for rkey, key in self.keys.items() if key.record is not None and not key.valid}
+    def invalid(self) -> list[str]:
+        """The rkeys of current, invalid records, in order."""
+        return sorted(rkey for rkey, key in self.keys.items() if key.record is not None and not key.valid)
 
     def effective_at(self, rkey: str) -> datetime:
         """min(createdAt, first indexed)."""

@@ -102,9 +102,10 @@ class MemoryRows:
         visible: bool = True,
         state: str = "active",
         reason: str | None = None,
+        **columns: Any,
     ) -> None:
         """A repo; `put` makes one by itself that is visible and active."""
-        self.repos[did, space] = {"visible": visible, "state": state, "reason": reason}
+        self.repos[did, space] = {"visible": visible, "state": state, "reason": reason, **columns}
         if handle is not None:
             self.handles[did] = handle
 
@@ -171,14 +172,20 @@ class MemoryRows:
             memories += own_memories
             edges += own_edges
         versions = [row for stored in self.stored.values() for row in _version_rows(stored)]
+        counts = _counts(memories)
         repos = [
             {
                 "repo": did,
                 "space": space,
                 "rev": tid(START),
+                "data_cid": "bafyreia",
                 "memory_count": len(current[did, space]),
+                **counts[did, space],
                 "tracked_at": START,
+                "first_indexed_at": START,
                 "changed_at": START,
+                "status": None,
+                "status_changed_at": None,
                 **row,
             }
             for (did, space), row in self.repos.items()
@@ -257,6 +264,17 @@ def _derive(of_repo: Iterable[Stored]) -> tuple[list[dict[str, Any]], list[dict[
     return memories, edges
 
 
+def _counts(memories: Iterable[dict[str, Any]]) -> defaultdict[tuple[str, str], dict[str, int]]:
+    """What each repo counts as a memory store."""
+    counts: defaultdict[tuple[str, str], dict[str, int]] = defaultdict(lambda: {"entry_count": 0, "entry_bytes": 0})
+    for row in memories:
+        if row["masked_from"] is None:
+            counted = counts[row["repo"], row["space"]]
+            counted["entry_count"] += 1
+            counted["entry_bytes"] += row["content_bytes"]
+    return counts
+
+
 def _version_rows(stored: Stored) -> Iterable[dict[str, Any]]:
     deleted = stored.block is None
     last = len(stored.versions)
@@ -276,6 +294,7 @@ def _version_rows(stored: Stored) -> Iterable[dict[str, Any]]:
             "observed_at": version.observed_at,
             "overwritten_at": after.observed_at if after is not None else None,
             "redacted_at": stored.versions[-1].observed_at if deleted else None,
+            "id_hash": _id_hash(stored.key, number, version),
         }
 
 
@@ -293,6 +312,11 @@ async def _insert(conn: Connection, table: str, rows: Sequence[dict[str, Any]]) 
 
 def _spans(mask: Mask) -> list[Any] | None:
     return None if mask.spans is None else [asyncpg.Range(*span) for span in mask.spans]
+
+
+def _id_hash(key: Key, number: int, version: Version) -> bytes:
+    cid = "" if version.block is None else _cid(version.block)
+    return sha256(f"{uri_of(key)}#{number} {version.operation} {cid}".encode()).digest()[:16]
 
 
 def _cid(block: bytes) -> str:

@@ -20,7 +20,6 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 from indexer.arrivals import Arrival, Batch, Source
@@ -28,6 +27,7 @@ from indexer.books import RequestKind
 from indexer.consumer import Consumer
 from indexer.quota import QuotaLimits
 from indexer.resync.apply import SLICE_OPS
+from indexer.resync.disk import Disk, DiskBudget
 from indexer.resync.hosts import HostBudget, RepoHosts, open_repo_hosts
 from indexer.resync.rounds import Rounds
 from indexer.resync.worker import CLAIM, HostWorker
@@ -210,8 +210,8 @@ class Mending:
         await self.until(lambda: self.state(builder), (state, reason))
 
     async def until_answered(self, *builders: RepoBuilder, kind: RequestKind | None = None) -> None:
-        """Waits until nothing is to be asked about the repos any more; of one kind, if it is given."""
-        query = "select count(*) from requests where repo = any($1) and ($2::text is null or kind = $2)"
+        """Waits until no host is to be asked about the repos any more; of one kind, if it is given."""
+        query = "select count(*) from requests where repo = any($1) and kind <> 'identity' and ($2::text is null or kind = $2)"
         await self.until(lambda: self.value(query, [builder.did for builder in builders], kind), 0)
 
     async def pass_time_until_answered(self, *builders: RepoBuilder, kind: RequestKind | None = None) -> None:
@@ -261,7 +261,7 @@ async def mending(
     *,
     limits: QuotaLimits = LIMITS,
     budget: HostBudget = BUDGET,
-    folder: Path | None = None,
+    disk: DiskBudget | None = None,
     slice_ops: int = SLICE_OPS,
 ) -> AsyncGenerator[Mending]:
     """A world whose worker does not run yet."""
@@ -284,12 +284,13 @@ async def mending(
                 hosts,
                 clock=clock,
                 randomness=random.Random(1),
-                folder=folder,
+                disk=Disk(disk or DiskBudget(), clock.monotonic),
                 slice_ops=slice_ops,
                 poll_s=POLL_S,
+                shared_clock=clock,
             )
 
-        rounds = Rounds(database, clock=clock, audit_every=AUDIT_EVERY)
+        rounds = Rounds(database, audit_every=AUDIT_EVERY, shared_clock=clock)
         world = Mending(database, fake, other, known, clock, writer, new_worker(), new_worker, rounds, hosts)
         try:
             yield world
@@ -321,7 +322,7 @@ _WITHOUT_TIMES = {
     "invalid": "select rkey, cid, reason, excerpt from invalid_records where repo = $1 order by rkey",
     "repo": (
         "select state, reason, rev, commit_cid, data_cid, visible, status, memory_count, memory_bytes, edge_count,"
-        " over_quota_count, quota_edge, fetch_token from repos where repo = $1"
+        " over_quota_count, quota_edge, fetch_token, invalid_count, invalid_edge from repos where repo = $1"
     ),
     "parked": "select rev, source, frame from parked_commits where repo = $1 order by rev, source",
 }

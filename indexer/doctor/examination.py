@@ -9,10 +9,11 @@ from datetime import datetime
 from pathlib import Path
 
 from indexer.doctor.database import Findings, Place, check_database, unreachable
-from indexer.doctor.machine import Port, check_disk, check_port, judge_clock
+from indexer.doctor.machine import Port, check_disk, check_port, check_spool, judge_clock
 from indexer.doctor.network import Network
 from indexer.doctor.outside import check_directory, check_names, check_source, no_source, sources
 from indexer.doctor.report import Report
+from indexer.resync.disk import DiskBudget
 from memory.embedded import hold_cluster
 from memory.errors import MemoryAppviewError
 from memory.schema import apply_migrations
@@ -29,6 +30,7 @@ class Subject:
     pdses: tuple[str, ...]
     directory: str  # of did:plc
     ports: tuple[Port, ...]
+    spool: DiskBudget
 
 
 async def examine(subject: Subject, *, network: Network, clock: Callable[[], datetime]) -> Report:
@@ -47,6 +49,7 @@ async def examine(subject: Subject, *, network: Network, clock: Callable[[], dat
             directory = tasks.create_task(check_directory(network, subject.directory, clock))
             firehoses = [tasks.create_task(check_source(network, source)) for source in followed]
             ports = [tasks.create_task(check_port(network, port)) for port in subject.ports]
+            spool = tasks.create_task(check_spool(subject.spool))
             disks = [tasks.create_task(check_disk(subject.data_dir))] if subject.database_url is None else []
     directory_check, directory_ahead_s = directory.result()
     findings = database.result()
@@ -58,6 +61,7 @@ async def examine(subject: Subject, *, network: Network, clock: Callable[[], dat
             directory_check,
             *([firehose.result() for firehose in firehoses] or [no_source()]),
             *(port.result() for port in ports),
+            spool.result(),
             *(disk.result() for disk in disks),
         )
     )

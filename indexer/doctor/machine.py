@@ -6,6 +6,7 @@ import asyncio
 import errno
 import shutil
 import socket
+import tempfile
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
@@ -13,11 +14,13 @@ from typing import Final
 
 from indexer.doctor.network import Endpoint, Network, NoAnswer
 from indexer.doctor.report import Check, failed, passed, warned
+from indexer.resync.disk import DiskBudget, free_bytes, spool_folder
 
 MAX_SKEW_S: Final = 60
 MIN_FREE_BYTES: Final = 1024**3
 AMPLE_FREE_BYTES: Final = 5 * 1024**3
 
+_SPOOL: Final = "spool"
 _EVERY_ADDRESS: Final = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # noqa: S104  how to reach who listens there
 
 
@@ -83,13 +86,45 @@ async def check_disk(folder: Path) -> Check:
 
 def judge_disk(folder: Path, free: int) -> Check:
     """By the bytes that are free there."""
-    what = f"{free / 1024**3:.1f} GiB free for {folder}"
+    what = f"{_gib(free)} free for {folder}"
     fix = "Make room on that disk, or move the folder to another and name it by DATABASE_DATA_DIR."
     if free < MIN_FREE_BYTES:
         return failed("disk", what, fix)
     if free < AMPLE_FREE_BYTES:
         return warned("disk", what, fix)
     return passed("disk", what)
+
+
+async def check_spool(budget: DiskBudget) -> Check:
+    """Whether there is room for repos too large for memory while they are fetched."""
+    return await asyncio.to_thread(_try_spool, budget)
+
+
+def judge_spool(folder: Path, free: int, budget: DiskBudget) -> Check:
+    """By the bytes that are free there."""
+    what = f"{_gib(free)} free in {folder}"
+    if free <= budget.kept_free_bytes:
+        fix = "Make room on that disk, or name a folder on another by INDEXER_SPOOL_DIR."
+        return failed(_SPOOL, f"{what}, and {_gib(budget.kept_free_bytes)} have to stay: no large repo has room", fix)
+    if free < budget.in_all_bytes + budget.kept_free_bytes:
+        fix = (
+            "Make room on that disk, name a folder on another by INDEXER_SPOOL_DIR, or lower INDEXER_SPOOL_MAX_BYTES: "
+            "large repos wait for one another else."
+        )
+        wanted = f"repos may take {_gib(budget.in_all_bytes)}, and {_gib(budget.kept_free_bytes)} have to stay"
+        return warned(_SPOOL, f"{what}; {wanted}", fix)
+    return passed(_SPOOL, what)
+
+
+def _try_spool(budget: DiskBudget) -> Check:
+    try:
+        with tempfile.TemporaryFile(dir=budget.folder) as file:
+            file.write(bytes(4096))
+        return judge_spool(spool_folder(budget.folder), free_bytes(budget.folder), budget)
+    except OSError as failure:
+        where = "the system's folder for temporary files" if budget.folder is None else str(budget.folder)
+        fix = "Let the indexer write there, or name another folder by INDEXER_SPOOL_DIR."
+        return failed(_SPOOL, f"nothing can be written to {where}: {failure.strerror}", fix)
 
 
 async def _check_taken(network: Network, port: Port) -> Check:
@@ -108,6 +143,10 @@ async def _check_taken(network: Network, port: Port) -> Check:
 def _free_bytes(folder: Path) -> int:
     there = next(place for place in (folder.absolute(), *folder.absolute().parents) if place.exists())
     return shutil.disk_usage(there).free
+
+
+def _gib(size: int) -> str:
+    return f"{size / 1024**3:.1f} GiB"
 
 
 def _difference(ahead_s: float) -> str:

@@ -72,7 +72,6 @@ class AccountStatus:
 
     active: bool
     status: str | None = None  # any word of lower-case letters and hyphens; null: none, or none that can be read
-    rev: str | None = None  # a TID; null: not told
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +88,6 @@ class ListedRepo:
 
     did: str
     active: bool = True
-    status: str | None = None
-    rev: str | None = None  # a TID; null: not told, or unreadable
-    head: str | None = None  # the CID of the commit; null: likewise
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +96,6 @@ class RepoPage:
 
     repos: Sequence[ListedRepo]
     cursor: str | None  # opaque; null: this was the last page
-    unreadable: int = 0  # entries without a DID
 
 
 def judge_refusal(refused: HostRefused) -> AccountStatus | Refused:
@@ -118,7 +113,7 @@ def read_status(host: str, did: str, answer: bytes) -> AccountStatus:
     said = _parse(_Status, host, answer)
     if said.did != did:
         raise Refused(host, RefusedReason.UNREADABLE_ANSWER)
-    return AccountStatus(said.active, _word(said.status), _rev(said.rev))
+    return AccountStatus(said.active, _word(said.status))
 
 
 def read_latest_commit(host: str, answer: bytes) -> LatestCommit:
@@ -144,7 +139,7 @@ def read_page(host: str, answer: bytes) -> RepoPage:
     """
     said = _parse(_Page, host, answer)
     repos = [repo for entry in said.repos if (repo := _listed(entry)) is not None]
-    return RepoPage(repos, said.cursor or None, len(said.repos) - len(repos))
+    return RepoPage(repos, said.cursor or None)
 
 
 def _plain(text: str) -> str:
@@ -164,7 +159,6 @@ class _Status(_Edge):
     did: str
     active: StrictBool
     status: JsonValue = None
-    rev: JsonValue = None
 
 
 class _LatestCommit(_Edge):
@@ -195,21 +189,11 @@ def _parse(form: type[_Answer], host: str, answer: bytes) -> _Answer:
 def _listed(entry: JsonValue) -> ListedRepo | None:
     if not isinstance(entry, dict):
         return None
-    did, head = entry.get("did"), entry.get("head")
+    did = entry.get("did")
     if not isinstance(did, str) or not is_did(did):
         return None
-    return ListedRepo(
-        did,
-        active=entry.get("active", True) is True,
-        status=_word(entry.get("status")),
-        rev=_rev(entry.get("rev")),
-        head=head if isinstance(head, str) and is_cid(head) else None,
-    )
+    return ListedRepo(did, active=entry.get("active", True) is True)
 
 
 def _word(status: Any) -> str | None:
     return status if isinstance(status, str) and _STATUS.fullmatch(status) else None
-
-
-def _rev(rev: Any) -> str | None:
-    return rev if isinstance(rev, str) and is_tid(rev) else None

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, Protocol
@@ -24,23 +25,20 @@ from indexer.arrivals import (
     FetchedHead,
     FetchFailed,
     IdentityResolved,
-    Place,
     RequestAnswered,
-    Source,
-    SourceKind,
 )
 from indexer.books import RequestKind
 from indexer.interpret import Interpreter, MemoryOp, StoredMemory
 from indexer.ledger import Ledger
 from indexer.patience import despite_conflicts
 from indexer.repo_state import RepoRow, RepoState
-from indexer.resync.drain import drain
+from indexer.resync.drain import Drain, FetchOvertaken, Seam, at_hosts
 from indexer.resync.slices import Slice
 from indexer.store import denials, fetches
 from indexer.store import repos as repo_rows
 from indexer.writer import Writer, is_about_data
 from memory.database import Database
-from memory.errors import Rejected, Unavailable
+from memory.errors import Unavailable
 from memory.identifiers import cid_text
 from memory.identity import Identity
 from memory.queries import Connection, StatementFailed, StatementTimedOut
@@ -48,26 +46,12 @@ from memory.space import PUBLIC
 from memory.store.identities import load_identities
 
 SLICE_OPS: Final = 500
-SLICE_BYTES: Final = 4 * 1024 * 1024
+SLICE_BYTES: Final = 256 * 1024  # of texts whose every word is another, 0.3 s of writing
 # What interprets a record takes a while, and sockets wait for it.
 YIELD_EVERY_S: Final = 0.005
 
 # Why a repo is not whole any more of which a fetch had begun to change what is held.
 INTERRUPTED: Final = "fetch_interrupted"
-
-# What is asked of hosts belongs to no stream.
-HOSTS: Final = Source("hosts:", SourceKind.PDS)
-
-
-def at_hosts(now: datetime) -> Place:
-    """Where an answer of a host is met."""
-    return Place(HOSTS, 0, now)
-
-
-class FetchOvertaken(Rejected):
-    """The repo was emptied, or taken up by another fetch, while this one was under way."""
-
-    reason = "fetch_overtaken"
 
 
 class Moved(Unavailable):
@@ -107,11 +91,16 @@ class Fetch:
     rev: str | None  # that is held
     asked_at: datetime  # what was asked until then is answered by it
     rested_at: datetime | None = None  # if nothing comes of it, none begins before
+    quota_edge: str | None = None  # as its slices so far left it
 
     def begin_to_apply(self) -> None:
         """From now on what is held may be of no one commit."""
         if self.before is not RepoState.DESYNCHRONIZED:
-            self.before, self.before_reason = RepoState.DESYNCHRONIZED, INTERRUPTED
+            self.go_back(RepoState.DESYNCHRONIZED, INTERRUPTED)
+
+    def go_back(self, state: RepoState, reason: str | None) -> None:
+        """What its repo is again, if nothing comes of the rest."""
+        self.before, self.before_reason = state, reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,24 +144,27 @@ class Applier:
         async with self._database.connection() as conn:
             held = await fetches.held_cids(conn, fetch.repo)
         gone = await _gone(held or {}, contents)
-        put = 0
+        put = beyond = 0
         waiting: list[MemoryOp] = []
         waiting_bytes = 0
         first, fresh = True, held is None
         time = asyncio.get_running_loop().time
         yielded = time()
-        for op in self._ops(fetch.repo, held or {}, gone, contents):
-            if len(waiting) == self._slice_ops or waiting_bytes >= SLICE_BYTES:
-                await self._take_slice(fetch, slice_ := Slice(head.rev, waiting, first, fresh))
-                fresh = fresh and not slice_.has_targets
-                waiting, waiting_bytes, first = [], 0, False
-            waiting.append(op)
-            waiting_bytes += _bytes_of(op)
-            put += op.entry is not None
+        for op in self._ops(fetch, held or {}, gone, contents):
+            if op is None:
+                beyond += 1
+            else:
+                if len(waiting) == self._slice_ops or waiting_bytes >= SLICE_BYTES:
+                    await self._take_slice(fetch, slice_ := Slice(head.rev, waiting, first, fresh, beyond))
+                    fresh = fresh and not slice_.has_targets
+                    waiting, waiting_bytes, first, beyond = [], 0, False, 0
+                waiting.append(op)
+                waiting_bytes += _bytes_of(op)
+                put += op.entry is not None
             if time() - yielded > YIELD_EVERY_S:
                 await asyncio.sleep(0)
                 yielded = time()
-        await self._finish(fetch, identity, head, Slice(head.rev, waiting, first, fresh), next_not_before)
+        await self._finish(fetch, identity, head, Slice(head.rev, waiting, first, fresh, beyond), next_not_before)
         return Difference(put, len(gone))
 
     async def answer(self, repo: str, asked_at: datetime, *further: Arrival) -> None:
@@ -235,31 +227,55 @@ class Applier:
         next_not_before: Callable[[], datetime],
     ) -> None:
         async def finish(*, in_halves: bool) -> None:
-            now = self._clock()
-            applied = FetchApplied(at_hosts(now), fetch.repo, fetch.token, head, fetch.asked_at, next_not_before())
-            async with self._database.transaction() as conn:
-                await self._take(conn, fetch, last, now, applied, in_halves=in_halves)
-                await _require_newest(conn, identity)
-                await drain(conn, self._writer, fetch.repo, identity, now)
+            async def begin(conn: Connection, now: datetime, closing: Sequence[Arrival]) -> None:
+                applied = FetchApplied(at_hosts(now), fetch.repo, fetch.token, head)
+                await self._take(conn, fetch, last, now, applied, *closing, in_halves=in_halves)
 
+            await joined.take_first(begin, len(last.ops))
+
+        def closing(now: datetime) -> list[Arrival]:
+            asked_at, not_before = fetch.asked_at, next_not_before()
+            return [RequestAnswered(at_hosts(now), fetch.repo, RequestKind.FETCH, asked_at, not_before)]
+
+        joined = self._drain(
+            Seam(
+                fetch.repo, fetch.token, identity, lambda conn: _require_newest(conn, identity), closing, fetch.go_back
+            )
+        )
         await self._despite_data(last, finish, "fetch_end")
+        await joined.take_rest()
 
     async def _give_up(self, fetch: Fetch, identity: Identity, reason: str | None, further: Sequence[Arrival]) -> None:
-        now, before = self._clock(), (fetch.before, fetch.before_reason)
-        async with self._database.transaction() as conn:
-            if await self._has(conn, fetch):
-                failed = FetchFailed(at_hosts(now), fetch.repo, fetch.token, *before, reason, fetch.rested_at)
-                await self._writer.take(conn, [failed], now)
-                await drain(conn, self._writer, fetch.repo, identity, now)
-            if further:
+        before = fetch.before, fetch.before_reason
+
+        async def begin(conn: Connection, now: datetime, closing: Sequence[Arrival]) -> None:
+            failed = FetchFailed(at_hosts(now), fetch.repo, fetch.token, *before, reason, fetch.rested_at)
+            await self._writer.take(conn, [failed, *closing], now)
+
+        joined = self._drain(Seam(fetch.repo, fetch.token, identity, _require_nothing, lambda _: [], fetch.go_back))
+        with suppress(FetchOvertaken):
+            await joined.take_first(begin, 0)
+            await joined.take_rest()
+        if further:
+            now = self._clock()
+            async with self._database.transaction() as conn:
                 await self._writer.take(conn, further, now)
 
-    def _ops(self, repo: str, held: dict[str, str], gone: set[str], contents: Contents) -> Iterator[MemoryOp]:
-        """What there is to do: deletes first, for the quota is of what is left, then in order of rkey."""
+    def _drain(self, seam: Seam) -> Drain:
+        return Drain(self._database, self._writer, self._clock, seam)
+
+    def _ops(self, fetch: Fetch, held: dict[str, str], gone: set[str], contents: Contents) -> Iterator[MemoryOp | None]:
+        """What there is to do: deletes first, for the quota is of what is left, then in order of rkey.
+
+        Null for a record behind the quota edge that the slices so far have left: it is not even looked into.
+        """
         for rkey in sorted(gone):
             yield MemoryOp(rkey, None)
-        interpreter = Interpreter(repo, PUBLIC)
+        interpreter = Interpreter(fetch.repo, PUBLIC)
         for rkey, cid in contents.leaves():
+            if fetch.quota_edge is not None and rkey >= fetch.quota_edge and rkey not in held:
+                yield None
+                continue
             text = cid_text(cid)
             if held.get(rkey) != text:
                 entry = interpreter.interpret(rkey, text, contents.block(cid))
@@ -298,9 +314,10 @@ class Applier:
         if in_halves:
             await self._require(conn, fetch)
             await self._take_or_halve(conn, fetch, slice_, now)
-            await self._writer.take(conn, further, now)
+            outcome = await self._writer.take(conn, further, now)
         else:
-            await self._writer.take(conn, [_arrival(fetch, slice_, now), *further], now, require)
+            outcome = await self._writer.take(conn, [_arrival(fetch, slice_, now), *further], now, require)
+        fetch.quota_edge = outcome.quota_edges.get(fetch.repo)
 
     async def _lock(self, conn: Connection, repo: str) -> RepoRow | None:
         """The row of a repo that may be fetched."""
@@ -327,6 +344,10 @@ class Applier:
                 raise
         for part in slice_.parts():
             await self._take_or_halve(conn, fetch, part, now)
+
+
+async def _require_nothing(conn: Connection) -> None:
+    """For what ends without a word of its own."""
 
 
 async def _require_newest(conn: Connection, identity: Identity) -> None:

@@ -9,7 +9,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Final
 
-from indexer.patience import patiently
+from indexer.back_off import back_off_s
+from indexer.patience import RETRY_FIRST_S, RETRY_MAX_S, patiently, wait_at_most
 from indexer.store.fetches import HostClaim
 from memory.errors import Misconfigured
 from memory.tasks import TaskGroup
@@ -38,6 +39,7 @@ class ClaimQueue:
         self._poll_s = poll_s
         self._under_way: set[asyncio.Task[None]] = set()
         self.failed = 0  # claims whose answer went wrong
+        self.refused = 0  # times that there was no claiming
         self._changed = asyncio.Event()
 
     @property
@@ -49,16 +51,31 @@ class ClaimQueue:
         """Works until cancelled."""
         async with TaskGroup() as tasks:
             while True:
+                self._changed.clear()  # before it is looked who is at work: who ends while claims are taken counts
                 free = self._at_once - len(self._under_way)
-                for claim in await patiently(lambda free=free: self._claim(free), "claim", lambda: None):
+                for claim in await self._take(free):
                     task = tasks.create_task(self._work_off(claim))
                     self._under_way.add(task)
                     task.add_done_callback(self._ended)
-                self._changed.clear()
                 if len(self._under_way) < self._at_once:
-                    await self._changed_or_polled()
+                    await wait_at_most(self._changed, self._poll_s)
                 else:
                     await self._changed.wait()
+
+    async def _take(self, free: int) -> Sequence[HostClaim]:
+        """Claims, tried again after a while whatever goes wrong: what is under way goes on meanwhile."""
+        failures = 0
+        while True:
+            try:
+                return await patiently(lambda: self._claim(free), "claim", lambda: None)
+            except Misconfigured:
+                raise
+            except Exception as failure:  # noqa: BLE001  the edge: one statement must not end what is under way
+                failures += 1
+                self.refused += 1
+                wait_s = back_off_s(failures, RETRY_FIRST_S, RETRY_MAX_S)
+                get_logger().error("claiming_failed", times=self.refused, seconds=wait_s, exc_info=failure)
+            await asyncio.sleep(wait_s)
 
     async def _work_off(self, claim: HostClaim) -> None:
         try:
@@ -74,10 +91,3 @@ class ClaimQueue:
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._under_way.discard(task)
         self._changed.set()
-
-    async def _changed_or_polled(self) -> None:
-        try:
-            async with asyncio.timeout(self._poll_s):
-                await self._changed.wait()
-        except TimeoutError:
-            pass

@@ -51,7 +51,6 @@ class Found:
     did: str
     host: str | None  # where it was seen to be; null: the DID document tells
     source: str  # the URL of who listed it, or `OPERATOR`
-    certain: bool = True  # whether the source says that it does hold some
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +68,6 @@ class DiscoveryPage:
     found: Sequence[Found]
     position: str | None
     listed: int  # repos on the page
-    inactive: int  # of them, not served now, so not asked
-    unreadable: int  # entries that name no repo
 
 
 class NotListing(Rejected):
@@ -233,7 +230,7 @@ class Discovery:
         return Found(did, host, self._url) if holds else None
 
     def _uncertain(self, did: str) -> Found:
-        return Found(did, None, self._url, certain=False)
+        return Found(did, None, self._url)
 
     def _not_listing(self, lack: str) -> NotListing:
         return NotListing(f"{self._url} {lack}: it cannot tell who has memories.", host=self._url)
@@ -292,5 +289,4 @@ async def _resolve(subject: str, handles: Handles) -> Found | Unresolved:
 
 def _page_of(found: Sequence[Found], method: ListMethod, page: RepoPage) -> DiscoveryPage:
     position = None if page.cursor is None else f"{method}:{page.cursor}"
-    inactive = sum(not repo.active for repo in page.repos)
-    return DiscoveryPage(found, position, len(page.repos), inactive, page.unreadable)
+    return DiscoveryPage(found, position, len(page.repos))

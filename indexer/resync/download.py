@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from indexer.resync.spool import MEMORY_BYTES, Spool
+from indexer.resync.spool import MEMORY_BYTES, Room, Spool
 from indexer.verify.car_stream import Blocks, CarStream
 from indexer.verify.reasons import Unattributable
 from indexer.verify.signed import SignedCommit
@@ -68,16 +68,22 @@ class FetchedRepo:
 
 @asynccontextmanager
 async def download(
-    chunks: AsyncIterator[bytes], did: str, folder: Path | None, *, memory_bytes: int = MEMORY_BYTES
+    chunks: AsyncIterator[bytes],
+    did: str,
+    folder: Path | None,
+    *,
+    memory_bytes: int = MEMORY_BYTES,
+    room: Room | None = None,
 ) -> AsyncGenerator[FetchedRepo]:
     """The repo of `did`, held until the context is left, from a CAR that comes in pieces.
 
-    Memory does not grow with the repo, but for 9 bytes a block. Beyond `memory_bytes` its blocks go to a file in
-    `folder` (null: the system's for temporary files), as large as the CAR, which the caller bounds. Raises Rejected:
-    `malformed_car`, `truncated_car`, `block_hash`, `too_big`, `commit_missing`, `malformed_commit`, `did_mismatch`,
-    `repo_incomplete`, `malformed_tree`, `bad_path`; DiskUnavailable; and what `chunks` raises.
+    Memory does not grow with the repo, but for 9 bytes a block and the places of its first memories. Beyond
+    `memory_bytes` its blocks go to a file in `folder` (null: the system's for temporary files), as large as the CAR,
+    which the caller bounds. Raises Rejected: `malformed_car`, `truncated_car`, `block_hash`, `too_big`,
+    `commit_missing`, `malformed_commit`, `did_mismatch`, `repo_incomplete`, `malformed_tree`, `bad_path`;
+    DiskUnavailable; and what `chunks` raises.
     """
-    with Spool(folder, memory_bytes=memory_bytes) as spool:
+    with Spool(folder, memory_bytes=memory_bytes, room=room) as spool:
         stream, commit, received = CarStream(), None, 0
         async for chunk in chunks:
             received += len(chunk)

@@ -1,42 +1,238 @@
-"""Joins the commits that came live during a fetch to what is held at its end."""
+"""Joins the commits that came live during a fetch to what is held at its end, piece by piece.
+
+What waits is judged before the repo's row is locked, for its author decides how long that takes. Each piece is a
+transaction that holds the row for as long as some hundred records take. Between two pieces the repo is as `resyncing`
+as before: what comes live waits behind the rest, so that none overtakes another; and only where nothing waits any more
+is it let go. Killed in between, a repo holds all up to its rev, and the next fetch joins what still waits.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Final
+from typing import Final, Protocol
+from uuid import UUID
 
-from indexer.arrivals import Arrival, CommitParked, CommitRefused, CommitUnparked, Place, Source, SourceKind
+from indexer.arrivals import (
+    Arrival,
+    CommitArrived,
+    CommitParked,
+    CommitRefused,
+    CommitUnparked,
+    FetchBegun,
+    FetchLifted,
+    FetchOrdered,
+    FrameIgnored,
+    Place,
+    Source,
+    SourceKind,
+)
 from indexer.consumer import Consumer
-from indexer.frames import open_frame
+from indexer.judging import judge
+from indexer.patience import despite_conflicts
+from indexer.repo_state import RepoRow, RepoState
+from indexer.store import repos as repo_rows
 from indexer.store import streams
+from indexer.store.streams import WaitingCommit
 from indexer.writer import Writer
+from memory.database import Database
+from memory.errors import Rejected
 from memory.identity import Identity
 from memory.queries import Connection
+from memory.space import PUBLIC
 
-DRAINED_BYTES: Final = 8 * 1024 * 1024
+# Of judged commits, in memory at once; one at least.
+JUDGED_BYTES: Final = 2 * 1024 * 1024
+# What one piece may be: a unit is a commit, an op, and so many bytes of a frame. To write that takes 30 ms mostly, and
+# 200 ms where every word of every text is another. A commit is not cut: it takes as long as live, 2 s at the worst.
+PIECE_UNITS: Final = 600
+BYTES_A_UNIT: Final = 256
+# Whoever writes on and on, faster than that is joined, is fetched again instead: this is more than may wait at once.
+DRAINED_COMMITS_MAX: Final = 200
+
+# What is asked of hosts belongs to no stream.
+HOSTS: Final = Source("hosts:", SourceKind.PDS)
 
 
-async def drain(conn: Connection, writer: Writer, repo: str, identity: Identity, now: datetime) -> None:
-    """Judges what waits for the fetch of a repo, in its order, against what is held now; nothing of it waits then.
+def at_hosts(now: datetime) -> Place:
+    """Where an answer of a host is met."""
+    return Place(HOSTS, 0, now)
 
-    In the transaction that ends the fetch, or else what comes live would be judged before it.
-    """
-    consumer = Consumer(
-        identities=_Known(identity), clock=lambda _: now, tracked={repo}, admits=lambda _: True, cursors={}
-    )
-    while parked := await streams.parked_frames(conn, repo, DRAINED_BYTES, for_fetch=True):
-        arrivals: list[Arrival] = []
+
+class FetchOvertaken(Rejected):
+    """The repo was emptied, or taken up by another fetch, while this one was under way."""
+
+    reason = "fetch_overtaken"
+
+
+class Begin(Protocol):
+    """What ends a fetch, in the transaction of the first piece; `closing` goes with it."""
+
+    async def __call__(self, conn: Connection, now: datetime, closing: Sequence[Arrival]) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Seam:
+    """A fetch at its end, and what came meanwhile."""
+
+    repo: str
+    token: UUID
+    identity: Identity  # by which what waits is judged
+    require_newest: Callable[[Connection], Awaitable[None]]  # raises where somebody else is the author now
+    closing: Callable[[datetime], list[Arrival]]  # once all is joined
+    between: Callable[[RepoState, str | None], None]  # is told what the repo is again, if nothing comes of the rest
+
+
+@dataclass(frozen=True, slots=True)
+class _Judged:
+    """What a commit that waits means."""
+
+    arrivals: list[Arrival]
+    units: int
+
+
+class Drain:
+    """What waits for the fetch of one repo. Raises FetchOvertaken where the repo is no longer that fetch's."""
+
+    def __init__(
+        self,
+        database: Database,
+        writer: Writer,
+        clock: Callable[[], datetime],
+        seam: Seam,
+        *,
+        piece_units: int = PIECE_UNITS,
+        commits_max: int = DRAINED_COMMITS_MAX,
+    ) -> None:
+        self._database = database
+        self._writer = writer
+        self._clock = clock
+        self._seam = seam
+        self._piece_units = piece_units
+        self._left = commits_max
+        self._judged: dict[WaitingCommit, _Judged] = {}
+        self._between: tuple[RepoState, str | None] | None = None  # null: nothing is left
+        self._consumer = Consumer(
+            identities=_Known(seam.identity),
+            clock=lambda _: clock(),
+            tracked={seam.repo},
+            admits=lambda _: True,
+            cursors={},
+        )
+
+    async def take_first(self, begin: Begin, units: int) -> None:
+        """The first piece, in one transaction behind what `begin` does, which is about so many units."""
+        while not await self._take_piece(begin, self._piece_units - units):
+            await self.judge()
+
+    async def take_rest(self) -> None:
+        """What the first piece left, each piece taken again where the database rolled it back for another's sake."""
+        while self._between is not None:
+            begin = self._go_on if self._left > 0 else self._break_off
+            await despite_conflicts(lambda begin=begin: self.take_first(begin, 0), "fetch_drain")
+
+    async def judge(self) -> None:
+        """Judges what waits next, and lets others run in between."""
+        async with self._database.connection() as conn:
+            parked = await streams.parked_frames(conn, self._seam.repo, JUDGED_BYTES, for_fetch=True)
         for rev, source_url, seq, frame in parked:
-            source = Source(source_url, SourceKind.RELAY)
-            place = Place(source, seq, now)
-            judged, _ = consumer.judge(source, frame, open_frame(frame))
-            await asyncio.sleep(0)
-            arrivals.append(CommitUnparked(place, repo, rev))
-            arrivals += [
-                CommitRefused(place, repo, each.reason) if isinstance(each, CommitParked) else each for each in judged
-            ]
-        await writer.take(conn, arrivals, now)
+            if (commit := WaitingCommit(rev, source_url, seq)) not in self._judged:
+                self._judged[commit] = await self._judge(commit, frame)
+                await asyncio.sleep(0)
+
+    async def _judge(self, commit: WaitingCommit, frame: bytes) -> _Judged:
+        place = _place(commit, self._clock())
+        found = await judge(self._consumer, place.source, frame)
+        arrivals: list[Arrival] = [CommitUnparked(place, self._seam.repo, commit.rev)]
+        arrivals += [
+            CommitRefused(place, self._seam.repo, each.reason) if isinstance(each, CommitParked) else each
+            for each in found
+        ]
+        ops = sum(len(each.ops) for each in found if isinstance(each, CommitArrived))
+        return _Judged(arrivals, 1 + ops + len(frame) // BYTES_A_UNIT)
+
+    async def _take_piece(self, begin: Begin, room: int) -> bool:
+        """Takes what is judged, as far as there is room; False: nothing was done, for something has to be judged."""
+        now, between = self._clock(), None
+        async with self._database.transaction() as conn:
+            row = await self._lock(conn)
+            if row is None or row.fetch_token != self._seam.token:
+                raise FetchOvertaken
+            waiting = await streams.waiting_commits(conn, self._seam.repo)
+            self._judged = {commit: self._judged[commit] for commit in waiting if commit in self._judged}
+            piece = self._next(waiting, room)
+            if waiting and not piece and waiting[0] not in self._judged:
+                return False
+            rest = waiting[len(piece) :]
+            await begin(conn, now, [] if rest else self._seam.closing(now))
+            await self._seam.require_newest(conn)
+            if piece:
+                arrivals = [
+                    replace(arrival, place=_place(commit, now))
+                    for commit in piece
+                    for arrival in self._judged[commit].arrivals
+                ]
+                await self._writer.take_storable(conn, arrivals, now)
+            if rest:
+                between = await self._leave(conn, rest, now)
+        self._left -= len(piece)
+        self._between = between
+        if between is not None:
+            self._seam.between(*between)
+        return True
+
+    def _next(self, waiting: Sequence[WaitingCommit], room: int) -> Sequence[WaitingCommit]:
+        """Of what waits, the first that are judged and for which there is room; a whole piece has it for one."""
+        units = 0
+        for count, commit in enumerate(waiting):
+            judged = self._judged.get(commit)
+            if judged is None:
+                return waiting[:count]
+            units += judged.units
+            if units > room and (count or room < self._piece_units):
+                return waiting[:count]
+        return waiting
+
+    async def _leave(
+        self, conn: Connection, rest: Sequence[WaitingCommit], now: datetime
+    ) -> tuple[RepoState, str | None] | None:
+        """Has the rest wait on, and what comes live behind it; null: nothing waits, for nothing will be applied."""
+        row = await self._lock(conn)
+        if row is not None and (row.state in (RepoState.ACTIVE, RepoState.PENDING) or not row.chained):
+            before = row.state, row.reason
+            await self._writer.take(conn, [FetchBegun(at_hosts(now), row.repo, self._seam.token)], now)
+            return before
+        await self._writer.take(conn, [*self._passed_over(rest, now), *self._seam.closing(now)], now)
+        return None
+
+    async def _go_on(self, conn: Connection, now: datetime, closing: Sequence[Arrival]) -> None:
+        """Begins another piece."""
+        assert self._between is not None
+        lifted = FetchLifted(at_hosts(now), self._seam.repo, self._seam.token, *self._between)
+        await self._writer.take(conn, [lifted, *closing], now)
+
+    async def _break_off(self, conn: Connection, now: datetime, closing: Sequence[Arrival]) -> None:
+        """More comes than is joined: another fetch brings it."""
+        place, repo, reason = at_hosts(now), self._seam.repo, "parked_overflow"
+        lifted = FetchLifted(place, repo, self._seam.token, RepoState.DESYNCHRONIZED, reason)
+        await self._writer.take(conn, [lifted, *closing, FetchOrdered(place, repo, reason)], now)
+
+    def _passed_over(self, rest: Sequence[WaitingCommit], now: datetime) -> Iterator[Arrival]:
+        """What the fetch brings that the repo waits for next."""
+        for commit in rest:
+            place = _place(commit, now)
+            yield CommitUnparked(place, self._seam.repo, commit.rev)
+            yield FrameIgnored(place, "awaiting_resync")
+
+    async def _lock(self, conn: Connection) -> RepoRow | None:
+        key = self._seam.repo, PUBLIC
+        return (await repo_rows.lock_repos(conn, [key])).get(key)
+
+
+def _place(commit: WaitingCommit, now: datetime) -> Place:
+    return Place(Source(commit.source, SourceKind.RELAY), commit.seq, now)
 
 
 class _Known:

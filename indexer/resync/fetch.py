@@ -7,15 +7,17 @@ import time
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from datetime import datetime, timedelta
-from pathlib import Path
+from functools import partial
 from typing import Final
 from weakref import WeakValueDictionary
 
 from indexer.arrivals import AccountAsked, FetchedHead, IdentityResolved
 from indexer.resync.answers import AccountStatus
 from indexer.resync.apply import Applier, Fetch, FetchOvertaken, Moved, at_hosts
+from indexer.resync.disk import Disk
 from indexer.resync.download import FetchedRepo, download
 from indexer.resync.hosts import RepoHosts
+from indexer.resync.spool import DiskUnavailable
 from indexer.store.fetches import HostClaim
 from indexer.verify.commit import MAX_REV_LEAD
 from indexer.verify.reasons import Fault, Unattributable
@@ -63,14 +65,14 @@ class Fetcher:
         *,
         clock: Callable[[], datetime],
         keep_claim: Callable[[HostClaim], Awaitable[None]],
-        folder: Path | None,
+        disk: Disk,
     ) -> None:
         self._applier = applier
         self._resolver = resolver
         self._hosts = hosts
         self._clock = clock
         self._keep_claim = keep_claim
-        self._folder = folder
+        self._disk = disk
         self._doors = WeakValueDictionary[str, asyncio.Lock]()  # host → who is about to ask it
         self.records = 0  # of all collections, verified in repos that were applied
 
@@ -80,6 +82,7 @@ class Fetcher:
 
         Raises Rejected and Unavailable with the reason why not; the repo says so too then.
         """
+        ahead = claim.claimed_at - self._clock()  # of our clock: the one that all share
         try:
             identity = await self.author(claim.repo)
         except Rejected as refused:
@@ -104,13 +107,15 @@ class Fetcher:
             await self._applier.answer(claim.repo, claim.requested_at)
             return None
         began = time.monotonic()
+        rested = partial(self._rested, began, ahead)
         try:
-            return await self._fetch(claim, fetch, identity, host, began)
+            return await self._fetch(claim, fetch, identity, host, began, rested)
         except FetchOvertaken:
             raise
         except (Rejected, Unavailable, StatementFailed) as failure:
-            if not isinstance(failure, Moved):  # which the directory tells seldom enough
-                fetch.rested_at = self._rested(began)
+            # What the directory tells is seldom enough, and what our disk lacks is not the repo's to wait for.
+            if not isinstance(failure, (Moved, DiskUnavailable)):
+                fetch.rested_at = rested()
             await self._applier.give_up(fetch, identity, _told_reason(failure))
             raise
 
@@ -139,7 +144,13 @@ class Fetcher:
         await self._applier.refuse(claim.repo, identity, str(refused.reason))
 
     async def _fetch(
-        self, claim: HostClaim, fetch: Fetch, identity: Identity, host: str, began: float
+        self,
+        claim: HostClaim,
+        fetch: Fetch,
+        identity: Identity,
+        host: str,
+        began: float,
+        rested: Callable[[], datetime],
     ) -> AccountStatus | None:
         async with AsyncExitStack() as held, TaskGroup() as tasks:
             keeping = tasks.create_task(self._keep(claim))
@@ -150,13 +161,16 @@ class Fetcher:
                     asked = AccountAsked(at_hosts(self._clock()), claim.repo, host, answer.active, answer.status)
                     await self._applier.give_up(fetch, identity, None, asked)
                     return answer
-                fetched = await held.enter_async_context(download(answer, claim.repo, self._folder))
+                disk = self._disk.budget
+                fetched = await held.enter_async_context(
+                    download(answer, claim.repo, disk.folder, memory_bytes=disk.memory_bytes, room=self._disk)
+                )
             identity = await self._proven(identity, fetched.commit)
             if fetch.rev is not None and fetched.commit.rev < fetch.rev:
                 raise StaleRepo
             commit = fetched.commit
             head = FetchedHead(commit.rev, commit.commit_cid, commit.data_cid)
-            difference = await self._applier.apply(fetch, identity, head, fetched, lambda: self._rested(began))
+            difference = await self._applier.apply(fetch, identity, head, fetched, rested)
             keeping.cancel()
         self.records += fetched.records
         self._tell(claim, fetched, difference.put, difference.deleted, time.monotonic() - began)
@@ -175,9 +189,10 @@ class Fetcher:
             seconds=round(seconds, 3),
         )
 
-    def _rested(self, began: float) -> datetime:
-        """When the repo may be fetched again, after a fetch that began at that monotonic time."""
-        return self._clock() + min(timedelta(seconds=(time.monotonic() - began) * REST_FACTOR), REST_MAX)
+    def _rested(self, began: float, ahead: timedelta) -> datetime:
+        """When the repo may be fetched again, by the clock that all share, which is so far ahead of ours."""
+        rest = timedelta(seconds=(time.monotonic() - began) * REST_FACTOR)
+        return self._clock() + ahead + min(rest, REST_MAX)
 
     async def _keep(self, claim: HostClaim) -> None:
         while True:

@@ -30,7 +30,7 @@ from indexer.resync.answers import (
     read_status,
 )
 from memory.identifiers import normalise_source
-from memory.outbound import Limits, Outbound, StreamLimits
+from memory.outbound import MAX_KEPT_ALIVE, Limits, Outbound, StreamLimits
 from memory.outbound_addresses import Network
 from memory.outbound_dns import Names
 from memory.outbound_errors import ForbiddenUrl, HostRefused
@@ -47,6 +47,8 @@ REPO_LIMITS: Final = StreamLimits(max_bytes=4 * GIB, min_bytes_per_s=128 * 1024,
 # One site's part of all fetches: names below a domain cost nothing, and each of its hosts may be as slow as it can.
 SITE_PART: Final = 4
 
+# Enough for the next repo of a host that was just asked: all of them are looked at for every repo.
+_KEPT_ALIVE_FOR_REPOS: Final = 16
 _MAX_ANSWER_BYTES: Final = 64 * 1024
 _MAX_DESCRIPTION_BYTES: Final = 1024 * 1024  # a DID document is in it, and every collection
 _MAX_PAGE_BYTES: Final = 4 * 1024 * 1024
@@ -210,10 +212,21 @@ async def open_repo_hosts(
 
     ssl_context = ssl_context or default_ssl_context()
 
-    def way_out(turns: Hosts) -> Outbound:
-        return Outbound(names, turns, allowed=allowed, network=network, ssl_context=ssl_context, monotonic=monotonic)
+    def way_out(turns: Hosts, kept_alive: int) -> Outbound:
+        return Outbound(
+            names,
+            turns,
+            allowed=allowed,
+            network=network,
+            ssl_context=ssl_context,
+            kept_alive=kept_alive,
+            monotonic=monotonic,
+        )
 
-    async with way_out(question_turns) as asking, way_out(repo_turns) as fetching:
+    async with (
+        way_out(question_turns, MAX_KEPT_ALIVE) as asking,
+        way_out(repo_turns, _KEPT_ALIVE_FOR_REPOS) as fetching,
+    ):
         yield RepoHosts(asking, fetching, question_turns, repo_turns, budget)
 
 

@@ -14,6 +14,7 @@ from indexer.resync.discovery import Unresolved, resolve_subjects
 from indexer.resync.watch import Settled
 from indexer.resync.worker import CLAIM
 from indexer.store import fetches
+from indexer.store.fetches import SharedClock, database_clock
 from memory.database import Database
 from memory.errors import Rejected, Unavailable
 from memory.handles import Handles
@@ -47,10 +48,10 @@ class Named:
         handles: Handles,
         resolver: IdentityResolver,
         *,
-        clock: Callable[[], datetime],
         tell: Callable[[Outcome], None],
         admits: Callable[[str], bool] = lambda _: True,
         track: bool = True,
+        shared_clock: SharedClock = database_clock,
     ) -> None:
         """`tell` hears of each as soon as it is known what becomes of it. `track`: whether unknown ones are tracked."""
         self.subjects: dict[str, str] = {}  # DIDs that were ordered → as they were named
@@ -60,7 +61,7 @@ class Named:
         self._database = database
         self._handles = handles
         self._resolver = resolver
-        self._clock = clock
+        self._shared_clock = shared_clock
         self._tell = tell
         self._admits = admits
         self._track = track
@@ -112,7 +113,7 @@ class Named:
         repos = list(dids)
         if self._track:
             self.new += await patiently(lambda: self._begin_to_track(repos), "order", lambda: None)
-        ordered = await patiently(lambda: order_fetches(self._database, repos, self._clock()), "order", lambda: None)
+        ordered = await patiently(lambda: self._order_now(repos), "order", lambda: None)
         for did, subject in dids.items():
             if did in ordered:
                 self.subjects[did] = subject
@@ -121,17 +122,18 @@ class Named:
 
     async def _begin_to_track(self, dids: Sequence[str]) -> int:
         async with self._database.transaction() as conn:
-            return await fetches.track(conn, [(did, None) for did in dids], self._clock())
+            return await fetches.track(conn, [(did, None) for did in dids], self._shared_clock())
 
-
-async def order_fetches(database: Database, repos: Sequence[str], now: datetime) -> set[str]:
-    """Has tracked repos fetched now, whatever is known of them; those of `repos` that are tracked."""
-    async with database.transaction() as conn:
-        return await fetches.order_fetches(conn, repos, ORDERED, now, CLAIM)
+    async def _order_now(self, dids: Sequence[str]) -> set[str]:
+        async with self._database.transaction() as conn:
+            return await fetches.order_fetches(conn, dids, ORDERED, CLAIM, self._shared_clock())
 
 
 async def order_all(
-    database: Database, state: RepoState | None, clock: Callable[[], datetime], tell: Callable[[int], None]
+    database: Database,
+    state: RepoState | None,
+    tell: Callable[[int], None],
+    shared_clock: SharedClock = database_clock,
 ) -> int:
     """Orders fetches of all tracked repos of one state, or of all; how many. `tell` hears how many so far."""
     ordered, after = 0, ""
@@ -140,7 +142,7 @@ async def order_all(
         async def order_page(after: str = after) -> list[str]:
             async with database.transaction() as conn:
                 page = await fetches.repos_after(conn, after, state, ORDERED_AT_ONCE)
-                await fetches.order_fetches(conn, page, ORDERED, clock(), CLAIM)
+                await fetches.order_fetches(conn, page, ORDERED, CLAIM, shared_clock())
                 return page
 
         page = await patiently(order_page, "order", lambda: None)

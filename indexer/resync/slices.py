@@ -19,10 +19,11 @@ class Slice:
     ops: Sequence[MemoryOp]
     first: bool  # of the fetch's
     fresh: bool  # as in ContentsFetched
+    beyond: int = 0  # as there
 
     def arrival(self, place: Place, repo: str, token: UUID) -> ContentsFetched:
         """It, for the writer."""
-        return ContentsFetched(place, repo, token, self.rev, tuple(self.ops), self.first, self.fresh)
+        return ContentsFetched(place, repo, token, self.rev, tuple(self.ops), self.first, self.fresh, self.beyond)
 
     @property
     def has_targets(self) -> bool:
@@ -40,7 +41,10 @@ class Slice:
             return [replace(self, ops=[_unstorable(self.ops[0])])]
         middle = len(self.ops) // 2
         first, second = self.ops[:middle], self.ops[middle:]
-        return [replace(self, ops=first, fresh=False), replace(self, ops=second, first=False, fresh=False)]
+        return [
+            replace(self, ops=first, fresh=False),
+            replace(self, ops=second, first=False, fresh=False, beyond=0),
+        ]
 
 
 def _unstorable(op: MemoryOp) -> MemoryOp:

@@ -13,7 +13,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Final, NoReturn, Self
+from typing import Final, NoReturn, Protocol, Self
 
 from indexer.verify.reasons import Unattributable
 from memory.errors import Rejected, Unavailable
@@ -45,16 +45,35 @@ class DiskUnavailable(Unavailable):
     """The disk for repos that are being fetched cannot be used."""
 
 
+class Room(Protocol):
+    """Room on a disk."""
+
+    def take(self, more: int, held: int) -> None:
+        """Room for so many bytes more of a file that has `held`; raises DiskUnavailable and Rejected(too_big)."""
+        ...
+
+    def give_back(self, held: int, *, worked: bool) -> None:
+        """The room of a file that is gone. `worked`: it held all that it was to hold."""
+        ...
+
+
 class Spool:
     """Blocks that have been checked, by binary CID, until the context is left. A block may come more than once.
 
     `folder` is for the file, and is left alone as long as none is needed; without it the system's for temporary files.
-    The file is as large as the blocks, and 40 bytes more for each; who adds them bounds that.
+    The file is as large as the blocks, and 40 bytes more for each; who adds them bounds that, and `room` does for all
+    files together (null: nothing does).
     """
 
     def __init__(
-        self, folder: Path | None, *, memory_bytes: int = MEMORY_BYTES, max_filed_blocks: int = MAX_FILED_BLOCKS
+        self,
+        folder: Path | None,
+        *,
+        memory_bytes: int = MEMORY_BYTES,
+        max_filed_blocks: int = MAX_FILED_BLOCKS,
+        room: Room | None = None,
     ) -> None:
+        self._room = room
         self._folder = folder
         self._memory_bytes = memory_bytes
         self._max_filed_blocks = max_filed_blocks
@@ -70,7 +89,7 @@ class Spool:
     ) -> None:
         self._held.clear()
         if self._file is not None:
-            self._file.close()
+            self._file.close(worked=kind is None)
 
     @property
     def memory_bytes(self) -> int:
@@ -84,7 +103,7 @@ class Spool:
             self._held_bytes += sum([len(block) for _, block in blocks]) + BLOCK_COST_BYTES * len(blocks)
             return
         if self._file is None:
-            self._file = _BlockFile(self._folder)
+            self._file = _BlockFile(self._folder, self._room)
         if self._file.blocks + len(blocks) > self._max_filed_blocks:
             raise Rejected(reason=Unattributable.TOO_BIG)
         self._file.add(blocks)
@@ -107,8 +126,10 @@ class _BlockFile:
     asked after that, bucket by bucket, so that no moment of it is long.
     """
 
-    def __init__(self, folder: Path | None) -> None:
+    def __init__(self, folder: Path | None, room: Room | None) -> None:
         self.blocks = 0
+        self._room = room
+        self._taken = 0  # of it
         try:
             self._file = tempfile.TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115  closed by `close`
         except OSError as error:
@@ -124,9 +145,11 @@ class _BlockFile:
         """The index, with the room that arrays keep to grow, and what is not written yet."""
         return self.blocks * 17 // 2 + len(self._unwritten)
 
-    def close(self) -> None:
+    def close(self, *, worked: bool) -> None:
         """The file is gone with that."""
         self._file.close()
+        if self._room is not None:
+            self._room.give_back(self._taken, worked=worked and self._taken > 0)
 
     def add(self, blocks: Sequence[tuple[bytes, bytes]]) -> None:
         index, unwritten, place, salt = self._index, self._unwritten, self._end, self._salt
@@ -183,6 +206,9 @@ class _BlockFile:
         return self._index[number]
 
     def _write(self) -> None:
+        if self._room is not None:
+            self._room.take(len(self._unwritten), self._taken)
+            self._taken += len(self._unwritten)
         try:
             with memoryview(self._unwritten) as rest:
                 written = 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from typing import Final
 
+from indexer.back_off import back_off_s
 from memory.outbound_errors import HostNotAsked, HostUnavailable
 
 FIRST_WAIT_S: Final = 10.0
@@ -19,9 +20,8 @@ def next_wait_s(attempts: int, randomness: random.Random, *, retry_after_s: floa
 
     Doubles from `FIRST_WAIT_S` and stays within a day, also where a host asks for more.
     """
-    wait_s = min(FIRST_WAIT_S * 2.0 ** min(max(attempts - 1, 0), 30), LONGEST_WAIT_S)
-    wait_s *= randomness.uniform(1 - _JITTER, 1.0)
-    return wait_s if retry_after_s is None else max(wait_s, _at_least(retry_after_s, randomness))
+    wait_s = back_off_s(attempts, FIRST_WAIT_S, LONGEST_WAIT_S) * randomness.uniform(1 - _JITTER, 1.0)
+    return wait_s if retry_after_s is None else max(wait_s, spread_s(retry_after_s, randomness))
 
 
 def host_wait_s(failure: HostUnavailable, randomness: random.Random) -> float | None:
@@ -31,10 +31,11 @@ def host_wait_s(failure: HostUnavailable, randomness: random.Random) -> float | 
     """
     if failure.retry_after_s is None and not isinstance(failure, HostNotAsked):
         return None
-    return _at_least(failure.retry_after_s or 0.0, randomness)
+    return spread_s(failure.retry_after_s or 0.0, randomness)
 
 
-def _at_least(least_s: float, randomness: random.Random) -> float:
+def spread_s(least_s: float, randomness: random.Random) -> float:
+    """At least so long, and a little longer, so that not all come back at once; a day at most."""
     if least_s >= LONGEST_WAIT_S:
         return LONGEST_WAIT_S * randomness.uniform(1 - _JITTER, 1.0)
     least_s = max(least_s, SHORTEST_WAIT_S)

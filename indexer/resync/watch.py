@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 from indexer.patience import patiently
 from indexer.resync.hosts import RepoHosts
 from indexer.store import fetches
-from indexer.store.fetches import FetchOutcome
+from indexer.store.fetches import FetchOutcome, SharedClock, database_clock
 from memory.database import Database
 from memory.queries import Connection
 
@@ -43,15 +43,15 @@ class FetchWatch:
         database: Database,
         hosts: RepoHosts,
         *,
-        clock: Callable[[], datetime],
         look_s: float = LOOK_S,
+        shared_clock: SharedClock = database_clock,
     ) -> None:
         # When that was last looked at:
         self.left = 0  # fetches of which no attempt has ended
         self.failed: Counter[str] = Counter()  # reason → those that failed and wait for another attempt
         self._database = database
         self._hosts = hosts
-        self._clock = clock
+        self._shared_clock = shared_clock
         self._look_s = look_s
 
     async def database_time(self) -> datetime:
@@ -78,7 +78,9 @@ class FetchWatch:
         """
 
         async def is_due(conn: Connection) -> bool:
-            return await fetches.fetch_is_due(conn, asked_until, self._clock() + HOST_PATIENCE, self._hosts_away())
+            return await fetches.fetch_is_due(
+                conn, asked_until, HOST_PATIENCE, self._hosts_away(), self._shared_clock()
+            )
 
         while True:
             began = monotonic()
@@ -89,9 +91,13 @@ class FetchWatch:
     async def until_settled(self, repos: Iterable[str], tell: Callable[[Settled], None]) -> None:
         """Waits until each of these, ordered before, is fetched, or was tried in vain, and tells of each."""
         waiting = list(repos)
+
+        async def ask(conn: Connection) -> list[FetchOutcome]:
+            return await fetches.outcomes_of_fetches(conn, waiting, HOST_PATIENCE, self._shared_clock())
+
         while waiting:
             began = monotonic()
-            outcomes = await self._look(lambda conn, repos=tuple(waiting): fetches.outcomes_of_fetches(conn, repos))
+            outcomes = await self._look(ask)
             away = self._hosts_away()
             open_: list[str] = []
             for outcome in outcomes:
@@ -116,8 +122,7 @@ class FetchWatch:
             return Settled(outcome.repo, None if whole else reason or outcome.state, None)
         if outcome.failure is not None:
             return Settled(outcome.repo, outcome.failure, outcome.not_before)
-        later = outcome.not_before is not None and outcome.not_before > self._clock() + HOST_PATIENCE
-        if later or outcome.host in hosts_away:
+        if outcome.is_far or outcome.host in hosts_away:
             return Settled(outcome.repo, HOST_AWAY, outcome.not_before)
         return None
 

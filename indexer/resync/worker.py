@@ -9,7 +9,6 @@ from __future__ import annotations
 import random
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import Final
 
 from indexer.arrivals import (
@@ -27,11 +26,13 @@ from indexer.repo_state import RepoState
 from indexer.resync.answers import DELETED, AccountStatus
 from indexer.resync.apply import SLICE_OPS, Applier, at_hosts
 from indexer.resync.claims import POLL_S, ClaimQueue
+from indexer.resync.disk import DISK_UNAVAILABLE, Disk, DiskBudget
 from indexer.resync.fetch import PATIENCE_WITH_HOST_S, Fetcher, Moved, NoHost
 from indexer.resync.hosts import RepoHosts
-from indexer.resync.waits import host_wait_s, next_wait_s
+from indexer.resync.spool import DiskUnavailable
+from indexer.resync.waits import host_wait_s, next_wait_s, spread_s
 from indexer.store import fetches
-from indexer.store.fetches import HostClaim, Standing
+from indexer.store.fetches import HostClaim, SharedClock, Standing, database_clock
 from indexer.writer import Writer
 from memory.database import Database
 from memory.errors import MemoryAppviewError, Rejected, Unavailable
@@ -65,12 +66,13 @@ class HostWorker:
         *,
         clock: Callable[[], datetime],
         randomness: random.Random,
-        folder: Path | None = None,
+        disk: Disk | None = None,
         fetches_at_once: int = 8,
         slice_ops: int = SLICE_OPS,
         poll_s: float = POLL_S,
+        shared_clock: SharedClock = database_clock,
     ) -> None:
-        """`folder` is for repos that are too large for memory while they are fetched; of a difference, `slice_ops`
+        """`disk` is for repos that are too large for memory while they are fetched; of a difference, `slice_ops`
         records are applied in one transaction.
         """
         self._database = database
@@ -80,8 +82,11 @@ class HostWorker:
         self._clock = clock
         self._randomness = randomness
         self._poll_s = poll_s
+        self._shared_clock = shared_clock
+        self._disk = disk or Disk(DiskBudget())
+        self._turns: dict[RequestKind, str] = {}  # the host with which the next claim goes on
         applier = Applier(database, writer, clock, slice_ops=slice_ops)
-        self._fetcher = Fetcher(applier, resolver, hosts, clock=clock, keep_claim=self._keep, folder=folder)
+        self._fetcher = Fetcher(applier, resolver, hosts, clock=clock, keep_claim=self._keep, disk=self._disk)
         self._fetches = ClaimQueue(self._claim_fetches, self._fetch, at_once=fetches_at_once, poll_s=poll_s)
         self.fetched = 0
         self.failures: dict[str, int] = {}  # reason → fetches that ended so
@@ -114,22 +119,36 @@ class HostWorker:
     # Claims
 
     async def _claim_fetches(self, free: int) -> list[HostClaim]:
+        if self._disk.pause_s():
+            return []
         return await self._claim(RequestKind.FETCH, free, self._hosts.unavailable(PATIENCE_WITH_HOST_S))
 
-    async def _claim(self, kind: RequestKind, free: int, busy: dict[str, float] | None = None) -> list[HostClaim]:
+    async def _claim(self, kind: RequestKind, free: int, busy: dict[str, float]) -> list[HostClaim]:
         async with self._database.connection() as conn:
-            return await fetches.claim(conn, kind, self._clock(), CLAIM, at_most=free, busy_hosts=busy or ())
+            claimed = await fetches.claim(
+                conn,
+                kind,
+                CLAIM,
+                at_most=free,
+                busy_hosts=busy,
+                after_host=self._turns.get(kind, ""),
+                now=self._shared_clock(),
+            )
+        self._turns[kind] = claimed.looked_up_to
+        return claimed.claims
 
     async def _keep(self, claim: HostClaim) -> None:
         async with self._database.connection() as conn:
-            await fetches.keep_claim(conn, claim, self._clock() + CLAIM)
+            await fetches.keep_claim(conn, claim, CLAIM, self._shared_clock())
 
     async def _put_back(
         self, claim: HostClaim, wait: timedelta, *, attempted: bool, failure: str | None = None
     ) -> None:
         async def store() -> None:
             async with self._database.connection() as conn:
-                await fetches.put_back(conn, claim, self._clock() + wait, attempted=attempted, failure=failure)
+                await fetches.put_back(
+                    conn, claim, wait, attempted=attempted, failure=failure, now=self._shared_clock()
+                )
 
         await patiently(store, "postponement", lambda: None)
 
@@ -137,6 +156,10 @@ class HostWorker:
         """Leaves what failed for later: as long as the host asks for, or longer with each attempt."""
         if isinstance(failure, Moved):
             await self._put_back(claim, timedelta(0), attempted=False)
+            return
+        if isinstance(failure, DiskUnavailable):  # ours: neither the host's matter nor the repo's
+            wait = timedelta(seconds=spread_s(self._disk.note(failure), self._randomness))
+            await self._put_back(claim, wait, attempted=False, failure=reason_of(failure))
             return
         wait_s = host_wait_s(failure, self._randomness) if isinstance(failure, HostUnavailable) else None
         attempted = wait_s is None
@@ -271,4 +294,6 @@ def reason_of(failure: MemoryAppviewError) -> str:
         return failure.reason
     if isinstance(failure, HostUnavailable):
         return "host_unavailable"
+    if isinstance(failure, DiskUnavailable):
+        return DISK_UNAVAILABLE
     return "unavailable" if isinstance(failure, Unavailable) else "unstorable"

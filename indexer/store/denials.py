@@ -19,20 +19,20 @@ async def denied(conn: Connection, repos: Iterable[RepoKey], records: Iterable[R
     """Which of these repos and records are taken down."""
     if not await _SQL.any_denials.fetchval(conn):
         return set()
-    hashes: dict[bytes, Subject] = {_hash((*key, None)): (*key, None) for key in repos}
-    hashes |= {_hash(key): key for key in records}
+    hashes: dict[bytes, Subject] = {hash_subject((*key, None)): (*key, None) for key in repos}
+    hashes |= {hash_subject(key): key for key in records}
     rows = await _SQL.denied_subjects.fetch(conn, subjects=list(hashes))
     return {hashes[row["subject_sha256"]] for row in rows}
 
 
 async def store_denials(conn: Connection, denials: Mapping[Subject, bool], now: datetime) -> None:
     """Takes down what maps to True, and lifts what maps to False."""
-    await _SQL.insert_denials.execute(conn, subjects=[_hash(s) for s, down in denials.items() if down], now=now)
-    await _SQL.delete_denials.execute(conn, subjects=[_hash(s) for s, down in denials.items() if not down])
+    await _SQL.insert_denials.execute(conn, subjects=[hash_subject(s) for s, down in denials.items() if down], now=now)
+    await _SQL.delete_denials.execute(conn, subjects=[hash_subject(s) for s, down in denials.items() if not down])
 
 
-def _hash(subject: Subject) -> bytes:
-    """Of the DID, or of the record's at-uri."""
+def hash_subject(subject: Subject) -> bytes:
+    """SHA-256 of the DID, or of the record's at-uri."""
     repo, space, rkey = subject
     text = repo if rkey is None else f"at://{repo}/{COLLECTION}/{rkey}"
     return sha256((f"{space} {text}" if space else text).encode()).digest()

@@ -89,6 +89,7 @@ async def insert_versions(conn: Connection, rows: Sequence[tuple[RecordKey, NewV
         observed_ats=[version.observed_at for _, version in rows],
         overwritten_ats=_column(version.overwritten_at for _, version in rows),
         redacted_ats=_column(version.redacted_at for _, version in rows),
+        named_cids=[version.named_cid for _, version in rows],
     )
 
 
@@ -172,6 +173,18 @@ async def last_memories(conn: Connection, key: RepoKey, count: int) -> list[Size
     """The memories with the greatest rkeys, from the greatest down."""
     rows = await _SQL.last_memories.fetch(conn, repo=key[0], space=key[1], count=count)
     return [SizedMemory(row["rkey"], row["record_bytes"], tuple(row["targets"])) for row in rows]
+
+
+async def drop_last_invalid_records(conn: Connection, key: RepoKey, count: int) -> list[str]:
+    """Forgets so many invalid records, those with the greatest rkeys; says which."""
+    rows = await _SQL.drop_last_invalid_records.fetch(conn, repo=key[0], space=key[1], count=count)
+    return [row["rkey"] for row in rows]
+
+
+async def drop_invalid_records_from(conn: Connection, key: RepoKey, edge: str) -> list[str]:
+    """Forgets the invalid records at `edge` and behind it; says which."""
+    rows = await _SQL.drop_invalid_records_from.fetch(conn, repo=key[0], space=key[1], edge=edge)
+    return [row["rkey"] for row in rows]
 
 
 async def forget_versions(conn: Connection, key: RepoKey, rkeys: Sequence[str]) -> None:

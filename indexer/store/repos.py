@@ -64,6 +64,10 @@ async def update_repos(conn: Connection, rows: Sequence[RepoRow]) -> None:
         latest_asked_ats=[row.latest_asked_at for row in rows],
         audited_ats=[row.audited_at for row in rows],
         hastened_ats=[row.hastened_at for row in rows],
+        invalid_counts=[row.invalid_count for row in rows],
+        invalid_edges=[row.invalid_edge for row in rows],
+        first_indexed_ats=[row.first_indexed_at for row in rows],
+        status_changed_ats=[row.status_changed_at for row in rows],
     )
 
 

@@ -15,6 +15,8 @@ _SQL = load_queries(Path(__file__).parent / "sql" / "requests.sql")
 
 PLC: Final = "did:plc"
 LOOKED_AT: Final = 200  # requests of sites that may be asked more, for one claim
+HANDLE_UNSETTLED: Final = "handle_unsettled"  # why an identity is asked for of which only the handle is missing
+HANDLES_LOOKED_AT: Final = 1000  # strangers' among them
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,3 +83,25 @@ async def postpone(conn: Connection, claim: Claim, not_before: datetime) -> None
     await _SQL.postpone_request.execute(
         conn, repo=claim.repo, space=claim.space, kind=claim.kind, not_before=not_before
     )
+
+
+async def ask_for_handles(
+    conn: Connection, now: datetime, *, at_most: int, shortest: timedelta, longest: timedelta
+) -> None:
+    """Has the handles of tracked repos that are due asked for again, of which no more than `at_most` wait for it then.
+
+    If nothing comes of it they are due again after the `shortest` wait; strangers' after one between that and the
+    `longest`. In two transactions, so that no row of `identities` is locked while one of `requests` is waited for.
+    """
+    rows = await _SQL.claim_handles.fetch(
+        conn,
+        now=now,
+        at_most=at_most,
+        looked_at=HANDLES_LOOKED_AT,
+        reason=HANDLE_UNSETTLED,
+        shortest=shortest,
+        longest=longest,
+    )
+    if rows:
+        repos = [row["repo"] for row in rows]
+        await _SQL.ask_for_handles.execute(conn, repos=repos, reason=HANDLE_UNSETTLED, now=now)

@@ -105,6 +105,7 @@ class SweepStatus:
     repos_found: int
     started_at: datetime
     updated_at: datetime
+    held_up_at: datetime | None = None  # since when it waits for more of what it found to be verified
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Final
@@ -98,6 +98,21 @@ async def parked_frames(
         conn, repo=repo, bytes_max=bytes_max, resyncing=RESYNCING, for_fetch=for_fetch
     )
     return [tuple(row) for row in rows]
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingCommit:
+    """A commit that waits for a fetch of its repo."""
+
+    rev: str
+    source: str  # URL
+    seq: int
+
+
+async def waiting_commits(conn: Connection, repo: str) -> list[WaitingCommit]:
+    """What waits for a fetch of a repo, in order."""
+    rows = await _SQL.waiting_commits.fetch(conn, repo=repo, resyncing=RESYNCING)
+    return [WaitingCommit(*tuple(row)) for row in rows]
 
 
 async def unpark_commits(conn: Connection, commits: Sequence[CommitUnparked]) -> None:

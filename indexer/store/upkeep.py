@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import TypeAlias
 
@@ -15,8 +15,6 @@ _SQL = load_queries(Path(__file__).parent / "sql" / "upkeep.sql")
 # A key at which a slice begins, and how many rows one takes.
 _Mark: TypeAlias = tuple[object, ...]
 _Slice: TypeAlias = Callable[[Connection, datetime, _Mark, int], Awaitable["_Taken"]]
-
-_LONG_AGO = datetime(1, 1, 2, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,21 +44,21 @@ class Expiry:
         return taken.rows
 
 
-def expiries(*, kept_since: datetime, content_since: datetime) -> list[Expiry]:
-    """All that has to be forgotten: what was put aside before `kept_since`, and content that was overwritten before
-    `content_since`.
+def expiries(*, kept_since: datetime, content_since: datetime, deletions_since: datetime) -> list[Expiry]:
+    """All that has to be forgotten: what was put aside, or expired by itself, before `kept_since`, content that was
+    overwritten before `content_since`, and that something was deleted before `deletions_since`.
     """
     return [
         Expiry(kept_since, _oldest_first(_SQL.expire_quarantine), ()),
         Expiry(kept_since, _oldest_first(_SQL.expire_parked_commits), ()),
         Expiry(content_since, _oldest_first(_SQL.erase_version_content), ()),
-        Expiry(kept_since, _page(_SQL.expire_invalid_records, "seen_at", "repo", "space", "rkey"), _FIRST_INVALID),
+        Expiry(kept_since, _oldest_first(_SQL.erase_invalid_excerpts), ()),
         Expiry(kept_since, _page(_SQL.expire_account_statuses, "repo", "source"), ("", "")),
         Expiry(kept_since, _page(_SQL.expire_requests, "repo", "space", "kind"), ("", "", "")),
+        Expiry(kept_since, _oldest_first(_SQL.expire_access_tokens), ()),
+        Expiry(kept_since, _oldest_first(_SQL.expire_seen_tokens), ()),
+        Expiry(deletions_since, _oldest_first(_SQL.expire_deletions), ()),
     ]
-
-
-_FIRST_INVALID: _Mark = (_LONG_AGO, "", "", "")
 
 
 def _oldest_first(statement: Statement) -> _Slice:
@@ -102,6 +100,7 @@ class Gauges:
     quarantined_frames: int
     requests: dict[str, int]  # kind → rows; a kind without any is not named
     unwhole_repos: dict[str, int]  # state → repos that are not known to be whole
+    without_disk: int  # fetches whose last attempt found no room for its files
 
 
 async def gauges(conn: Connection) -> Gauges:
@@ -109,4 +108,5 @@ async def gauges(conn: Connection) -> Gauges:
     row = await _SQL.count_backlog.fetchrow(conn)
     requests = {row["kind"]: row["requests"] for row in await _SQL.open_requests_by_kind.fetch(conn)}
     unwhole = {row["state"]: row["repos"] for row in await _SQL.unwhole_repos.fetch(conn)}
-    return Gauges(row["parked_commits"] if row else 0, row["quarantined_frames"] if row else 0, requests, unwhole)
+    parked, quarantined, without_disk = tuple(row) if row else (0, 0, 0)
+    return Gauges(parked, quarantined, requests, unwhole, without_disk)

@@ -13,8 +13,13 @@ STATEMENTS = [(path, statement) for path in SQL_FILES for statement in load_quer
 CONTENT = re.compile(r"\b(memories|memory_versions|memory_edges|invalid_records)\b")
 
 # Reads of nothing that is in a repo: handles, which are public whatever their repos hold, how far streams and public
-# repos are followed, a secret of the index, a setting of the transaction. `appview/store/__init__.py` names them too.
-READS_NO_REPO = {"find_repos", "load_indexed_through", "load_page_cursor_key", "load_repo_sync", "plan_anew"}
+# repos are followed, secrets of the index, a setting of the transaction; and tokens. `appview/store/__init__.py` names
+# them too.
+READS_NO_REPO = {
+    *("find_repos", "load_indexed_through", "load_repo_sync", "load_repo_rev"),
+    *("load_page_cursor_key", "load_id_key", "plan_anew"),
+    *("is_token_kept", "list_access_tokens", "use_service_token", "add_access_token", "delete_access_token"),
+}
 
 
 def test_there_are_statements():
@@ -68,6 +73,14 @@ def test_every_read_demands_the_readable_spaces():
 def test_the_exceptions_are_told_where_the_rule_is():
     told = ast.get_docstring(syntax_tree(ROOT / "appview/store/__init__.py")) or ""
     assert set(re.findall(r"`(\w+)`", told)) == READS_NO_REPO
+
+
+def test_appview_writes_by_one_file_only():
+    writes = re.compile(r"\b(insert\s+into|update|delete\s+from|truncate|copy|merge)\b(?!\s+skip)", re.IGNORECASE)
+    writing = {
+        name_of(path) for path, statement in STATEMENTS if _package(path) == "appview" and writes.search(statement.sql)
+    }
+    assert writing == {"appview/store/sql/requests.sql"}
 
 
 def _package(path: Path) -> str:

@@ -103,6 +103,22 @@ async def test_handle_changes_are_verified_with_the_directory(world: World) -> N
     await world.named(alice)
 
 
+async def test_handle_that_nobody_could_verify_during_a_takedown_is_shown_after_it(world: World) -> None:
+    alice = await world.account()
+    await alice.create(memory("Likes tea."))
+    await world.same(alice)
+    await world.named(alice)
+    await world.daemon.kill()
+    await alice.rename(f"new-{alice.handle}")
+    await alice.take_down()
+    await world.revive()
+    await world.unnamed(alice)
+    await alice.restore()
+    await world.caught_up()
+    await world.let_time_pass()
+    await world.named(alice)
+
+
 async def test_moved_account_is_followed_at_its_new_host(world: World) -> None:
     alice = await world.account()
     await alice.create(memory("Written at home."))

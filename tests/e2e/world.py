@@ -73,6 +73,14 @@ class World:
 
         await self._until(is_named, f"the handle {account.handle}")
 
+    async def unnamed(self, account: Account) -> None:
+        """Waits until the index knows that the account's handle cannot be verified."""
+
+        async def is_unnamed() -> bool:
+            return await handle_of(self.database, account.did) is None
+
+        await self._until(is_unnamed, f"no handle of {account.did}")
+
     async def caught_up(self) -> None:
         """Waits until all that was sent is durable, and no commit or look-up that is due waits."""
         wanted = {url: pds.last_seq() for url, pds in self.sources.items()}
@@ -97,23 +105,39 @@ class World:
         await self.daemon.start()
 
     async def let_time_pass(self) -> None:
-        """Ten minutes go by while the daemon is dead: nobody holds a lease, and what waits to be looked up is."""
+        """A quarter of an hour goes by while the daemon is dead: nobody holds a lease, and look-ups that wait are due.
+
+        So is every handle that could not be asked for, however often.
+        """
         await self.daemon.kill()
-        async with self.database.connection() as conn:
-            await conn.execute("update identities set resolved_at = resolved_at - interval '11 minutes'")
-            await conn.execute("update requests set not_before = not_before - interval '11 minutes'")
+        # Whom it had started ends a moment later. What that stores until then happened before.
+        await self._until(self._is_left_alone, "the end of whoever was killed")
+        async with self.database.transaction() as conn:
+            await conn.execute("update identities set resolved_at = resolved_at - interval '15 minutes'")
+            await conn.execute("update requests set not_before = not_before - interval '15 minutes'")
         await self.revive()
 
         async def looked_up() -> bool:
             self.daemon.assert_alive()
             async with self.database.connection() as conn:
+                # By then they may be put off, as those of strangers are.
+                await conn.execute("update identities set handle_retry_at = now() where handle_retry_at > now()")
                 # Whoever claims a look-up has two minutes, and needs less than two seconds, whatever was asked since.
                 return not await conn.fetchval(
-                    "select count(*) from requests where kind = 'identity' and (attempts = 0 or not_before < now()"
-                    " or not_before > now() + interval '118 seconds')"
+                    "select (select count(*) from requests where kind = 'identity' and (attempts = 0"
+                    " or not_before < now() or not_before > now() + interval '118 seconds'))"
+                    " + (select count(*) from identities join repos using (repo) where handle_retry_at is not null)"
                 )
 
         await self._until(looked_up, "no look-up that waits")
+
+    async def _is_left_alone(self) -> bool:
+        """Whether no process of the indexer is connected to the database any more."""
+        async with self.database.connection() as conn:
+            return not await conn.fetchval(
+                "select count(*) from pg_stat_activity"
+                " where datname = current_database() and application_name = 'indexer'"
+            )
 
     async def healed(self) -> None:
         """Waits until every account that is shown is known to be whole, and no host has to be asked about any."""
@@ -142,7 +166,7 @@ class World:
         async with self.database.connection() as conn:
             tables = {
                 name: [dict(row) for row in await conn.fetch(f"select * from {name}")]
-                for name in ("sources", "requests", "rejections", "repos", "account_status", "leases")
+                for name in ("sources", "requests", "identities", "rejections", "repos", "account_status", "leases")
             }
             parked = await conn.fetch("select repo, rev, source, seq, reason from parked_commits")
         lines = [f"{name}: {row}" for name, rows in tables.items() for row in rows]

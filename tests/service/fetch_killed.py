@@ -16,6 +16,8 @@ from contextlib import asynccontextmanager, suppress
 from datetime import datetime
 from typing import cast
 
+from indexer.resync.apply import Applier
+from indexer.resync.drain import Drain, Seam
 from indexer.resync.hosts import open_repo_hosts
 from indexer.resync.worker import HostWorker
 from indexer.writer import Writer
@@ -30,6 +32,12 @@ from tests.mending import BUDGET, POLL_S
 from tests.service.replay_killed import Countdown, CountedConnection, CountedDatabase
 
 SLICE_OPS = 3
+PIECE_UNITS = 3  # a commit
+
+
+def drain(self: Applier, seam: Seam) -> Drain:
+    """What waits is joined in pieces of one commit."""
+    return Drain(self._database, self._writer, self._clock, seam, piece_units=PIECE_UNITS)
 
 
 class Counted(CountedDatabase):
@@ -44,6 +52,7 @@ class Counted(CountedDatabase):
 async def main(url: str, kill_at: int, plc_url: str, now: datetime) -> None:
     """Fetches until nothing is asked for, up to the nth word."""
     CountedDatabase.countdown = Countdown(kill_at)
+    Applier._drain = drain
     async with (
         open_database(url, application_name="killed", connections=4) as opened,
         plain_outbound() as outbound,
@@ -62,6 +71,7 @@ async def main(url: str, kill_at: int, plc_url: str, now: datetime) -> None:
             randomness=random.Random(1),
             slice_ops=SLICE_OPS,
             poll_s=POLL_S,
+            shared_clock=lambda: now,
         )
         working = tasks.create_task(worker.run())
         await _until_nothing_is_asked_for(opened)

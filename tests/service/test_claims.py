@@ -14,6 +14,7 @@ from indexer.books import RequestKind
 from indexer.resync.claims import ClaimQueue
 from indexer.store.fetches import HostClaim
 from memory.errors import Misconfigured
+from memory.queries import StatementFailed
 from memory.tasks import TaskGroup
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -22,7 +23,7 @@ BROKEN = "did:web:broken.example"
 
 
 def claim_of(repo: str) -> HostClaim:
-    return HostClaim(repo, RequestKind.FETCH, "gap", 1, NOW, None)
+    return HostClaim(repo, RequestKind.FETCH, "gap", 1, NOW, None, NOW)
 
 
 class Work:
@@ -94,7 +95,70 @@ async def test_claim_that_is_cancelled_ends_and_has_not_failed():
     assert (work.queue.failed, work.logs) == (0, [])
 
 
+class Refusing(Work):
+    """The first times that it is to claim, the database refuses."""
+
+    def __init__(self, *refusals: Exception) -> None:
+        super().__init__(RuntimeError(), "did:web:a.example")
+        self._refusals = list(refusals)
+
+    async def _claim(self, at_most: int) -> Sequence[HostClaim]:
+        if self._refusals:
+            raise self._refusals.pop(0)
+        return await super()._claim(at_most)
+
+
+@pytest.fixture
+def no_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("indexer.resync.claims.RETRY_FIRST_S", 0.001)
+
+
+@pytest.mark.parametrize(
+    "refusal", [StatementFailed("42501", "claim_of_hosts"), RuntimeError(SECRET), KeyError(SECRET)]
+)
+async def test_statement_that_claims_and_fails_is_told_and_tried_again(refusal: Exception, no_waits: None):
+    work = Refusing(refusal, refusal)
+    await work.until_all_are_asked()
+    assert work.answered == ["did:web:a.example"]
+    assert work.queue.refused == 2
+    assert [(told["event"], told["times"]) for told in work.logs] == [("claiming_failed", 1), ("claiming_failed", 2)]
+    assert SECRET not in str([{**told, "exc_info": None} for told in work.logs])
+
+
+async def test_claiming_that_only_an_operator_can_mend_ends_the_work():
+    with pytest.raises(Misconfigured):
+        await Refusing(Misconfigured("no such folder", setting="INDEXER_FOLDER")).until_all_are_asked()
+
+
 async def test_what_the_operator_has_to_mend_ends_the_work():
     work = Work(Misconfigured("no such folder", setting="INDEXER_FOLDER"), BROKEN, "did:web:a.example")
     with pytest.raises(Misconfigured):
         await work.until_all_are_asked()
+
+
+async def test_place_that_becomes_free_while_claims_are_taken_is_taken_at_once():
+    ends = {repo: asyncio.Event() for repo in ("did:web:a.example", "did:web:b.example", "did:web:c.example")}
+    first, second, third = ends
+    ends[second].set()
+    claims = iter([[first, second], [], [third]])
+    third_is_asked = asyncio.Event()
+
+    async def claim(_: int) -> Sequence[HostClaim]:
+        taken = next(claims, [])
+        if not taken:  # the first ends just now
+            ends[first].set()
+            for _ in range(5):
+                await asyncio.sleep(0)
+            assert queue.under_way == 0
+        return [claim_of(repo) for repo in taken]
+
+    async def answer(claim: HostClaim) -> None:
+        if claim.repo == third:
+            third_is_asked.set()
+        await ends[claim.repo].wait()
+
+    queue = ClaimQueue(claim, answer, at_once=3, poll_s=3600)
+    async with asyncio.timeout(10), TaskGroup() as tasks:
+        running = tasks.create_task(queue.run())
+        await third_is_asked.wait()
+        running.cancel()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
 import sys
 from asyncio.subprocess import PIPE
 from contextlib import suppress
@@ -55,6 +56,18 @@ def is_alive(pid: int) -> bool:
     except ProcessLookupError:
         return False
     return True
+
+
+def test_companion_gives_way_to_whoever_keeps_it():
+    """Asked of a process of its own: what gave way cannot take it back."""
+    told = subprocess.run(
+        [sys.executable, "-c", "import os; from indexer.companion import give_way; give_way(); print(os.nice(0))"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert int(told.stdout) == min(os.nice(0) + 10, 19)
 
 
 async def test_companion_ends_with_who_keeps_it(folder: Path):

@@ -6,11 +6,14 @@ from collections.abc import AsyncGenerator
 from datetime import timedelta
 
 import pytest
+from structlog.testing import capture_logs
 
 from indexer.books import RequestKind
 from indexer.resync import rounds
 from indexer.store import leases
 from memory.database import Database
+from memory.errors import Misconfigured
+from memory.queries import StatementFailed
 from memory.tasks import TaskGroup
 from tests.builders import RepoBuilder, memory
 from tests.fakes.pds import Fault
@@ -97,7 +100,7 @@ async def test_gap_is_worked_off_in_pieces_that_a_kill_does_not_repeat(world: Me
     people = sorted(await known_all(world, 8), key=lambda person: person.did)
     await note_gap(world)
     for pieces in (1, 2):
-        await rounds.Rounds(world.database, clock=world.clock, audit_every=None).round()  # another process each
+        await rounds.Rounds(world.database, audit_every=None, shared_clock=world.clock).round()  # another process each
         assert await gaps(world) == [(RELAY.url, people[3 * pieces - 1].did)]
         assert await asked_about(world) == {person.did for person in people[: 3 * pieces]}
         await world.value("update requests set reason = 'kept'")
@@ -152,9 +155,9 @@ async def test_gap_is_worked_off_by_one_process_at_a_time(world: Mending, small_
     await known_all(world, 8)
     await note_gap(world)
     async with world.database.transaction() as conn:
-        assert await rounds.fetches.compare_next(conn, world.clock(), 3) == RELAY.url
+        assert await rounds.fetches.compare_next(conn, 3, world.clock()) == RELAY.url
         async with world.database.transaction() as other:
-            assert await rounds.fetches.compare_next(other, world.clock(), 3) is None
+            assert await rounds.fetches.compare_next(other, 3, world.clock()) is None
 
 
 async def test_gaps_of_several_sources_are_worked_off_one_after_another(world: Mending):
@@ -261,6 +264,26 @@ async def test_repo_that_is_fetched_anyway_is_not_audited(world: Mending, state:
     await world.value("update repos set state = $1, audited_at = '2020-01-01'", state)
     await world.rounds.round()
     assert await asked_about(world) == set()
+
+
+# Trouble
+
+
+async def test_round_that_goes_wrong_is_told_and_followed_by_the_next(world: Mending, monkeypatch: pytest.MonkeyPatch):
+    looks: list[None] = []
+
+    async def refuse(*_: object) -> int:
+        looks.append(None)
+        if len(looks) > 2:
+            raise Misconfigured("to end the test")
+        raise StatementFailed("42501", "forsaken_fetches")
+
+    monkeypatch.setattr("indexer.store.fetches.take_back_forsaken", refuse)
+    failing = rounds.Rounds(world.database, audit_every=None, round_s=0)
+    with capture_logs() as logs, pytest.raises(Misconfigured):
+        await failing.run()
+    assert failing.failed == 2
+    assert [(told["event"], told["times"]) for told in logs] == [("round_failed", 1), ("round_failed", 2)]
 
 
 # What was left behind

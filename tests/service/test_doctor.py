@@ -19,6 +19,7 @@ from indexer.doctor.examination import Subject, examine
 from indexer.doctor.machine import Port
 from indexer.doctor.network import Limits, Network, look_up
 from indexer.doctor.report import Check, State
+from indexer.resync.disk import DiskBudget
 from memory.cluster import Cluster, run_as
 from tests.architecture.sources import ROOT
 from tests.conftest import SHARED_MEMORY
@@ -161,6 +162,7 @@ def subject(url: str | None, *, data_dir: Path = Path("none"), relay: int, direc
         pdses=(),
         directory=f"http://{NAME}:{directory}",
         ports=(Port("127.0.0.1", api, "/xrpc/_health", "APPVIEW_"),),
+        spool=DiskBudget(in_all_bytes=0, kept_free_bytes=0),
     )
 
 
@@ -175,7 +177,7 @@ async def test_machine_on_which_all_is_well_passes(indexer_url: str):
     assert [check for check in report.checks if check.state is not State.OK] == []
     assert not report.failed
     assert [check.name.partition(" ")[0] for check in report.checks] == (
-        ["database", "migrations", "rights", "database", "clock", "dns", "directory", "source", "port"]
+        ["database", "migrations", "rights", "database", "clock", "dns", "directory", "source", "port", "spool"]
     )
     assert report.to_text().endswith("All is well.")
 
@@ -184,7 +186,9 @@ async def test_machine_on_which_nothing_is_well_is_told_all_of_it():
     closed_port = free_port()
     async with answering(b"no HTTP\r\n\r\n") as taken:
         url = f"postgresql://us:pass-word@127.0.0.1:{closed_port}/memory"
-        asked = subject(url, relay=closed_port, directory=taken, api=taken)
+        asked = replace(
+            subject(url, relay=closed_port, directory=taken, api=taken), spool=DiskBudget(Path("/none/such"))
+        )
         network = Network(look_up, limits=Limits(name_s=0))
         report = await examine(asked, network=network, clock=clock)
     assert report.failed
@@ -195,6 +199,7 @@ async def test_machine_on_which_nothing_is_well_is_told_all_of_it():
         "directory": State.FAILED,
         "source": State.FAILED,
         "port": State.FAILED,
+        "spool": State.FAILED,
     }
     assert all(fix_of(check) for check in report.checks)
     assert "pass-word" not in report.to_json() + repr(asked)

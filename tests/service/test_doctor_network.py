@@ -20,10 +20,11 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from websockets.asyncio.server import ServerConnection, serve
 
-from indexer.doctor.machine import Port, check_disk, check_port
+from indexer.doctor.machine import Port, check_disk, check_port, check_spool
 from indexer.doctor.network import Limits, Network, look_up
 from indexer.doctor.outside import FIREHOSE, Followed, check_directory, check_names, check_source
 from indexer.doctor.report import State, passed
+from indexer.resync.disk import DiskBudget
 from memory.database import Database
 from tests.api_client import Api
 from tests.doctor_servers import NAME, NETWORK, OK, answering, fix_of, free_port, head, look_up_test_names
@@ -332,6 +333,22 @@ async def test_privileged_port_fails(monkeypatch: pytest.MonkeyPatch):
     check = await check_port(NETWORK, api_port(443))
     assert check.what == "needs privileges"
     assert fix_of(check).startswith("Choose one above 1023 by APPVIEW_PORT")
+
+
+async def test_folder_for_large_repos_is_written_to(tmp_path: Path):
+    assert (await check_spool(DiskBudget(tmp_path, in_all_bytes=0, kept_free_bytes=0))).state is State.OK
+    assert list(tmp_path.iterdir()) == []  # noqa: ASYNC240
+
+
+@pytest.mark.parametrize("fault", ["gone", "file"])
+async def test_folder_for_large_repos_that_cannot_be_written_to_fails(tmp_path: Path, fault: str):
+    place = tmp_path / fault
+    if fault == "file":
+        place.touch()
+    check = await check_spool(DiskBudget(place))
+    assert check.state is State.FAILED
+    assert check.what.startswith(f"nothing can be written to {place}: ")
+    assert fix_of(check) == "Let the indexer write there, or name another folder by INDEXER_SPOOL_DIR."
 
 
 async def test_disk_is_looked_at_where_the_folder_will_be(tmp_path: Path):

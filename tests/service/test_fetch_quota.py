@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator
 import pytest
 
 from indexer.books import REFILL_INTERVAL
+from indexer.interpret import InvalidMemory, StoredMemory, interpret_block
 from indexer.quota import QuotaLimits
 from indexer.verify.car import encode_block
 from memory.database import Database
@@ -160,3 +161,59 @@ async def test_what_a_fetch_keeps_out_too_much_it_fetches_again(world: Mending):
     world.clock.advance(minutes=10)
     await world.until_answered(alice)
     await assert_held(world, alice, [1, 2, 5, 9], 0)
+
+
+async def test_what_is_behind_the_edge_is_counted_and_not_read(database: Database, monkeypatch: pytest.MonkeyPatch):
+    read: list[str] = []
+
+    def interpret(author: str, space: str, rkey: str, cid: str, block: bytes) -> StoredMemory | InvalidMemory:
+        read.append(rkey)
+        return interpret_block(author, space, rkey, cid, block)
+
+    monkeypatch.setattr("indexer.interpret.interpret_block", interpret)
+    async with mending(database, limits=LIMITS["memories"], slice_ops=1) as world:
+        world.start()
+        alice = written(world, range(1, 20))
+        alice.create(rkey(30), {"$type": COLLECTION})
+        for _ in range(2):
+            await fetched(world, alice)
+            await assert_held(world, alice, [1, 2, 3, 4, 5, 6], 14)
+            world.clock.advance(days=1)
+    # The first that does not fit, and the one after, which is read before the first is stored.
+    assert read == [rkey(number) for number in (*range(1, 9), 7, 8)]
+
+
+FEW = QuotaLimits(max_memories=1000, max_bytes=10**9, max_edges=10**6, max_invalid=3)
+
+
+@pytest.mark.parametrize("slice_ops", [1, 2, 500])
+async def test_invalid_records_with_the_smallest_rkeys_are_kept(database: Database, slice_ops: int):
+    async with mending(database, limits=FEW, slice_ops=slice_ops) as world:
+        world.start()
+        alice = world.account("alice")
+        for number in range(1, 12):
+            alice.create(rkey(number), memory(content(number)) if number % 2 else {"$type": COLLECTION})
+        await fetched(world, alice)
+        once = await tables(world.database, alice.did)
+        assert [row[0] for row in once["invalid"]] == [rkey(2), rkey(4), rkey(6)]
+        row = await world.row(alice)
+        assert (row["memory_count"], row["over_quota_count"], row["quota_edge"]) == (6, 2, None)
+        world.clock.advance(days=1)
+        await fetched(world, alice)
+        assert await tables(world.database, alice.did) == once
+
+
+async def test_place_of_an_invalid_record_that_becomes_free_live_is_filled_by_a_fetch(database: Database):
+    async with mending(database, limits=FEW) as world:
+        world.start()
+        alice = world.account("alice")
+        for number in range(1, 6):
+            alice.create(rkey(number), {"$type": COLLECTION})
+        await fetched(world, alice)
+        await world.live(alice.update(rkey(1), memory("tea")))
+        assert await world.requests(alice) == {"fetch": "quota_refill"}
+        world.clock.advance(minutes=10)
+        await world.until_answered(alice)
+        kept = [row[0] for row in (await tables(world.database, alice.did))["invalid"]]
+        assert kept == [rkey(2), rkey(3), rkey(4)]
+        assert (await world.row(alice))["over_quota_count"] == 1

@@ -9,7 +9,6 @@ import pytest
 
 from indexer.arrivals import Source, SourceKind
 from indexer.parking_lot import ParkingLimits
-from indexer.resync import drain
 from memory.database import Database
 from memory.identifiers import cid_text
 from tests.builders import CommitParts, RepoBuilder, SigningKey, memory
@@ -182,15 +181,6 @@ async def test_sync_during_a_fetch_has_the_repo_fetched_again(world: Mending):
     world.clock.advance(minutes=10)
     await world.until_answered(alice)
     await assert_whole(world, alice, "1", "5")
-
-
-async def test_what_waits_is_taken_in_pieces(world: Mending, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(drain, "DRAINED_BYTES", 2_000)
-    alice = await begun(world, "active")
-    numbers = range(5, 35)
-    async with fetching(world, alice, Fault.STALLED):
-        await world.live(*(alice.create(rkey(number), memory(f"{number}")) for number in numbers))
-    await assert_whole(world, alice, "1", *(f"{number}" for number in numbers))
 
 
 async def test_commit_of_a_key_that_holds_no_more_is_refused_and_asked_about(world: Mending):

@@ -38,12 +38,13 @@ def written(world: Mending, seed: str) -> RepoBuilder:
 async def claim(world: Mending, at_most: int = 100) -> list[HostClaim]:
     """What a worker would fetch now."""
     async with world.database.connection() as conn:
-        return await fetches.claim(conn, RequestKind.FETCH, world.clock(), CLAIM, at_most=at_most)
+        claimed = await fetches.claim(conn, RequestKind.FETCH, CLAIM, at_most=at_most, now=world.clock())
+    return claimed.claims
 
 
 async def put_back(world: Mending, claimed: HostClaim, wait: timedelta, *, attempted: bool = True) -> None:
     async with world.database.connection() as conn:
-        await fetches.put_back(conn, claimed, world.clock() + wait, attempted=attempted, failure="test")
+        await fetches.put_back(conn, claimed, wait, attempted=attempted, failure="test", now=world.clock())
 
 
 # One at a time
@@ -105,7 +106,7 @@ async def test_late_worker_does_not_put_back_what_another_has_claimed(world: Men
     assert (late.attempts, now.attempts) == (1, 2)
     await put_back(world, late, timedelta(0))
     async with world.database.connection() as conn:
-        await fetches.keep_claim(conn, late, world.clock() + timedelta(days=1))
+        await fetches.keep_claim(conn, late, timedelta(days=1), world.clock())
     assert await world.wait_s(alice) == CLAIM.total_seconds()
     await put_back(world, now, timedelta(seconds=20))
     assert await world.wait_s(alice) == 20
@@ -133,10 +134,10 @@ async def test_claims_leave_busy_hosts_alone(world: Mending):
     await world.ask(alice, bob)
     await world.value("update repos set host = $1 where repo = $2", world.pds.url, alice.did)
     async with world.database.connection() as conn:
-        claims = await fetches.claim(
-            conn, RequestKind.FETCH, world.clock(), CLAIM, at_most=9, busy_hosts=[world.pds.url]
+        claimed = await fetches.claim(
+            conn, RequestKind.FETCH, CLAIM, at_most=9, busy_hosts=[world.pds.url], now=world.clock()
         )
-    assert [claimed.repo for claimed in claims] == [bob.did], "whose host is not known yet"
+    assert [each.repo for each in claimed.claims] == [bob.did], "whose host is not known yet"
 
 
 # Daemons that track
@@ -189,7 +190,8 @@ async def test_questions_wait_for_no_daemon(world: Mending):
     alice = written(world, "alice")
     await world.ask(alice, kind=RequestKind.LATEST_COMMIT)
     async with world.database.connection() as conn:
-        assert await fetches.claim(conn, RequestKind.LATEST_COMMIT, world.clock(), CLAIM, at_most=9)
+        claimed = await fetches.claim(conn, RequestKind.LATEST_COMMIT, CLAIM, at_most=9, now=world.clock())
+    assert claimed.claims
 
 
 async def test_commit_that_comes_between_tracking_and_the_daemons_word_is_in_what_is_fetched(world: Mending):
@@ -270,7 +272,7 @@ async def test_operators_word_counts_over_rest_and_over_what_failed(world: Mendi
     await world.value("update requests set not_before = $1, attempts = 9", world.clock.now + timedelta(days=1))
     await world.value("update repos set fetch_after = $1", world.clock.now + timedelta(days=1))
     async with world.database.transaction() as conn:
-        tracked = await fetches.order_fetches(conn, [alice.did, "did:plc:nobody"], "operator", world.clock(), CLAIM)
+        tracked = await fetches.order_fetches(conn, [alice.did, "did:plc:nobody"], "operator", CLAIM, world.clock())
     assert tracked == {alice.did}
     assert [(claimed.repo, claimed.reason, claimed.attempts) for claimed in await claim(world)] == [
         (alice.did, "operator", 1)
@@ -284,7 +286,7 @@ async def test_operators_word_on_what_is_fetched_just_now_is_for_after(world: Me
     world.start()
     await world.pds.until_asked("getRepo")
     async with world.database.transaction() as conn:
-        await fetches.order_fetches(conn, [alice.did], "operator", world.clock(), CLAIM)
+        await fetches.order_fetches(conn, [alice.did], "operator", CLAIM, world.clock())
     assert await claim(world) == []
     world.pds.misbehave(None, "getRepo")
     world.pds.release.set()

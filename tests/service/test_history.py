@@ -5,11 +5,15 @@ from __future__ import annotations
 from hashlib import sha256
 from typing import Any
 
+import orjson
 import pytest
 
+from appview.access import Viewer
+from appview.faces.xrpc import PREFIX
 from appview.keys import Key, uri_of
 from memory.database import Database
-from tests.api_client import Api
+from memory.space import ReadableSpaces
+from tests.api_client import NAMESPACE, Api, checked, in_query
 from tests.memory_rows import ALICE, BOB, MemoryRows, day
 
 EMPTY_SHA256 = sha256(b"").hexdigest()
@@ -42,6 +46,66 @@ async def test_versions_come_latest_first_and_tell_nothing_of_what_was_overwritt
         "contentSha256": EMPTY_SHA256,
     }
     assert history["record"]["value"]["content"] == "second words"
+
+
+def asking(database: Database, did: str) -> Api:
+    """The API as this account sees it."""
+    return Api(database, viewer=Viewer(did, ReadableSpaces.public_only(), did=did))
+
+
+async def history_of(api: Api, key: Key, **asked: int | str) -> dict[str, Any]:
+    """A history, for whoever asks."""
+    path, signed = PREFIX + NAMESPACE + "getHistory", {"authorization": "Bearer x"}
+    response = await api.send("GET", path, params=in_query({"uri": uri_of(key), **asked}), headers=signed)
+    assert response.status_code == 200, response.text
+    return checked("getHistory", response)
+
+
+async def test_authors_see_what_they_have_overwritten_while_it_is_kept(database: Database) -> None:
+    rows = MemoryRows()
+    key = rows.put(ALICE, "first words", days=1, scope="home")
+    rows.put(ALICE, "second words", rkey=key.rkey, days=1, indexed_days=2, scope="work")
+    rows.put(ALICE, "third words", rkey=key.rkey, days=1, indexed_days=3)
+    await rows.write(database)
+    async with database.connection() as conn:  # as the upkeep does when its time is over
+        await conn.execute("update memory_versions set record = null, redacted_at = overwritten_at where number = 1")
+    current, kept, erased = (await history_of(asking(database, ALICE), key))["versions"]
+    assert "value" not in current  # it is in `record`
+    assert "redactedAt" not in kept
+    assert (kept["value"]["content"], kept["scope"], kept["contentBytes"]) == ("second words", "work", 12)
+    assert kept["contentSha256"] == sha256(b"second words").hexdigest()
+    assert (erased["contentSha256"], "value" in erased, "cid" in erased) == (EMPTY_SHA256, False, False)
+    others = await history_of(asking(database, BOB), key)
+    assert others == await Api(database).get("getHistory", uri=uri_of(key))
+    assert b"second words" not in orjson.dumps(others)
+
+
+async def test_authors_do_not_see_what_they_have_deleted(database: Database) -> None:
+    rows = MemoryRows()
+    key = rows.put(ALICE, "one", days=1)
+    rows.put(ALICE, "two", rkey=key.rkey, days=1, indexed_days=2)
+    rows.delete(key, days=3)
+    await rows.write(database)
+    assert await history_of(asking(database, ALICE), key) == await history_of(asking(database, BOB), key)
+
+
+async def test_pages_of_overwritten_versions_end_before_four_megabytes(database: Database) -> None:
+    rows = MemoryRows()
+    key = rows.put(ALICE, "0", days=1, padding="x" * 900_000)
+    for number in range(1, 10):
+        rows.put(ALICE, str(number), rkey=key.rkey, days=1, indexed_days=1 + number, padding="x" * 900_000)
+    await rows.write(database)
+    api = asking(database, ALICE)
+    shown: list[list[str]] = []
+    cursor: dict[str, str] = {}
+    while True:
+        page = await history_of(api, key, **cursor)
+        assert len(orjson.dumps(page)) < 4_200_000
+        shown.append([version["value"]["content"] if "value" in version else "-" for version in page["versions"]])
+        if "cursor" not in page:
+            break
+        cursor = {"cursor": page["cursor"]}
+    assert shown == [["-", "8", "7", "6"], ["5", "4", "3", "2"], ["1", "0"]]
 
 
 async def test_a_deleted_memory_keeps_a_history_without_content(database: Database) -> None:

@@ -5,18 +5,23 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from pathlib import Path
 from time import monotonic
 
 import pytest
 from structlog.testing import capture_logs
 
+from indexer.arrivals import Arrival, IdentityResolved, RequestAnswered
 from indexer.identity_worker import SITE_AT_ONCE, IdentityWorker
-from indexer.intake import Intake, WaitingRelease
+from indexer.intake import Intake, WaitingArrival, WaitingRelease
 from indexer.metrics import IndexerMetrics
+from indexer.store.requests import HANDLE_UNSETTLED
 from memory.database import Database
+from memory.identity import Identity
 from memory.outbound_hosts import Hosts
-from memory.resolver import PLC_LIMITS, IdentityResolver, Resolved
+from memory.resolver import LOOK_UP_INTERVAL, PLC_LIMITS, IdentityResolver, Resolved
+from memory.store.identities import store_identity
 from memory.tasks import TaskGroup
 from tests.daemons import Clock
 from tests.fakes.directory import Mood, document
@@ -29,7 +34,7 @@ HONEST = "did:web:honest.test"
 NEWCOMER, KNOWN = did_of("newcomer"), did_of("known")
 ASK = """
 insert into requests (repo, kind, reason, requested_at, not_before, tracked)
-select did, 'identity', 'key_unknown', $2, $2, $3 from unnest($1::text[]) as did
+select did, 'identity', $4, $2, $2, $3 from unnest($1::text[]) as did
 """
 
 
@@ -43,10 +48,10 @@ class Working:
         self.clock = clock
         self.metrics = IndexerMetrics()
 
-    async def ask(self, dids: Iterable[str], *, tracked: bool = False) -> None:
+    async def ask(self, dids: Iterable[str], *, tracked: bool = False, reason: str = "key_unknown") -> None:
         """Due from now on, behind what was asked before."""
         async with self.database.transaction() as conn:
-            await conn.execute(ASK, list(dids), self.clock.now, tracked)
+            await conn.execute(ASK, list(dids), self.clock.now, tracked, reason)
             if tracked:
                 await conn.execute(
                     "insert into repos (repo, state, tracked_at, changed_at)"
@@ -61,6 +66,16 @@ class Working:
             while waiting:
                 load = await self.intake.take(100, 10**6)
                 waiting -= {each.repo for each in load.waiting if isinstance(each, WaitingRelease) and each.settled}
+
+    async def arrivals(self, count: int) -> list[Arrival]:
+        """The next ones that release nothing."""
+        arrivals: list[Arrival] = []
+        async with asyncio.timeout(60):
+            while len(arrivals) < count:
+                load = await self.intake.take(100, 10**6)
+                assert not any(isinstance(each, WaitingRelease) for each in load.waiting)
+                arrivals += [each.arrival for each in load.waiting if isinstance(each, WaitingArrival)]
+        return arrivals
 
     def asked_of_site(self, site: str) -> int:
         return sum(asked.host.endswith(site) for asked in self.internet.fake.asked)
@@ -158,3 +173,36 @@ async def test_claim_that_goes_wrong_is_counted_and_left_and_takes_no_other_alon
         assert len(left) == 1
     assert work.metrics.look_ups.labels("failed")._value.get() == 1
     assert [(told["event"], told["did"]) for told in logs] == [("look_up_failed", KNOWN)]
+
+
+@pytest.mark.parametrize("age", [LOOK_UP_INTERVAL / 2, LOOK_UP_INTERVAL * 2])
+@pytest.mark.parametrize("mood", [Mood.HONEST, Mood.OUTAGE])
+async def test_handle_that_is_asked_for_again_is_answered_whatever_comes_of_it_and_releases_nothing(
+    database: Database, internet: Internet, mood: Mood, age: timedelta
+):
+    async with working(database, internet) as work:
+        internet.fake.moods[PLC] = mood
+        known = Identity(KNOWN, None, PDS, KEY, tombstoned=False, resolved_at=work.clock.now - age)
+        async with database.connection() as conn:
+            await store_identity(conn, known)
+        await work.ask([KNOWN], tracked=True, reason=HANDLE_UNSETTLED)
+        resolved, answered = await work.arrivals(2)
+        asked = age > LOOK_UP_INTERVAL
+        assert isinstance(resolved, IdentityResolved)
+        assert (resolved.identity == known) == (mood is Mood.OUTAGE or not asked)
+        assert isinstance(answered, RequestAnswered)
+        assert (answered.repo, answered.asked_at) == (KNOWN, work.clock.now)
+        assert internet.fake.asked_for(f"/{KNOWN}") == asked
+
+
+async def test_word_that_was_heard_before_the_last_look_up_began_is_answered_by_that(
+    database: Database, internet: Internet
+):
+    async with working(database, internet) as work:
+        for _ in range(2):
+            await work.ask([KNOWN], tracked=True, reason="identity_event")
+            await work.answered(KNOWN)
+            async with database.connection() as conn:
+                await conn.execute("delete from requests")
+                await conn.execute("delete from repos")
+        assert internet.fake.asked_for(f"/{KNOWN}") == 1

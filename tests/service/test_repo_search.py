@@ -126,7 +126,7 @@ class Script:
 
 
 def page(did: str, position: str | None) -> DiscoveryPage:
-    return DiscoveryPage([Found(did, None, HOST)], position, 1, 0, 0)
+    return DiscoveryPage([Found(did, None, HOST)], position, 1)
 
 
 async def test_server_that_is_away_for_a_while_is_asked_again_from_where_it_was(world: World):

@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 
+from appview.lexicon import problems
 from appview.representation import MIN_COMPRESSED_BYTES
 from appview.store.views import load_memories
 from memory.database import Database
-from tests.api_client import NAMESPACE, Api
+from memory.errors import Unavailable
+from tests.api_client import CATALOGUE, NAMESPACE, Api
 from tests.memory_rows import ALICE, BOB, MemoryRows, day, text
 
 LIST = f"/xrpc/{NAMESPACE}listRecords"
@@ -51,26 +53,28 @@ async def test_errors_and_posts_have_no_etag(database: Database) -> None:
 
 
 @pytest.mark.parametrize(
-    ("accepted", "compressed"),
+    ("accepted", "coding"),
     [
-        ("gzip", True),
-        ("br, GZIP;q=0.5", True),
-        ("*", True),
-        ("gzip;q=0", False),
-        ("gzip; q=0.0, br", False),
-        ("br", False),
-        ("identity", False),
+        ("gzip", "gzip"),
+        ("br, GZIP;q=0.5", "gzip"),
+        ("gzip, deflate, br, zstd", "zstd"),
+        ("zstd;q=0, gzip", "gzip"),
+        ("*", "gzip"),
+        ("gzip;q=0", None),
+        ("gzip; q=0.0, br", None),
+        ("br", None),
+        ("identity", None),
     ],
 )
 async def test_long_answers_are_compressed_for_those_who_take_it(
-    database: Database, accepted: str, compressed: bool
+    database: Database, accepted: str, coding: str | None
 ) -> None:
     api, _ = await filled(database)
     response = await api.send("GET", LIST, headers={"accept-encoding": accepted})
-    assert (response.headers.get("content-encoding") == "gzip") is compressed
+    assert response.headers.get("content-encoding") == coding
     assert "Accept-Encoding" in response.headers["vary"]
     assert len(response.json()["records"]) == 25  # the client has decompressed it
-    assert int(response.headers["content-length"]) < len(response.content) if compressed else True
+    assert int(response.headers["content-length"]) < len(response.content) if coding else True
 
 
 async def test_short_answers_are_sent_as_they_are(database: Database) -> None:
@@ -94,7 +98,7 @@ async def test_a_list_as_lines_gives_all_that_its_pages_give(database: Database)
     for asked in ("", "?order=oldest&includeSuperseded=true", f"?repo={ALICE}&asOf={text(day(1))}"):
         response = await api.send("GET", LIST + asked, headers=LINES)
         assert response.headers["content-type"] == "application/x-ndjson"
-        lines = [json.loads(line) for line in response.text.splitlines()]
+        lines, _ = read_lines(response.text)
         pages: list[Any] = []
         cursor = ""
         while True:
@@ -115,6 +119,24 @@ async def test_lines_go_on_from_a_cursor(database: Database) -> None:
     assert len(response.text.splitlines()) == 6
 
 
+async def test_every_hundred_lines_tell_from_where_the_list_can_be_resumed(database: Database) -> None:
+    api, _ = await filled(database, 230)
+    whole = await api.send("GET", LIST, headers=LINES)
+    records, cursors = read_lines(whole.text)
+    assert len(cursors) == 2
+    for number, cursor in enumerate(cursors, start=1):
+        response = await api.send("GET", f"{LIST}?cursor={cursor}", headers=LINES)
+        assert read_lines(response.text)[0] == records[100 * number :]
+    assert '"cursor"' not in (await api.send("GET", f"{LIST}?repo={ALICE}&kind=none", headers=LINES)).text
+
+
+async def test_each_line_is_a_view_or_a_cursor(database: Database) -> None:
+    api, _ = await filled(database, 120)
+    records, _ = read_lines((await api.send("GET", LIST, headers=LINES)).text)
+    view = CATALOGUE.definitions[f"{NAMESPACE}defs#recordView"]
+    assert [problem for record in records for problem in problems(CATALOGUE, view, record)] == []
+
+
 async def test_an_empty_list_has_no_lines(database: Database) -> None:
     response = await Api(database).send("GET", LIST, headers=LINES)
     assert (response.status_code, response.text) == (200, "")
@@ -125,6 +147,15 @@ async def test_a_bad_request_for_lines_is_refused_in_json(database: Database) ->
     assert (response.status_code, response.json()["error"]) == (400, "InvalidRequest")
     response = await Api(database).send("GET", f"{LIST}?cursor=x", headers=LINES)
     assert (response.status_code, response.json()["error"]) == (400, "InvalidCursor")
+
+
+def read_lines(text: str) -> tuple[list[Any], list[str]]:
+    """The records and the cursors of a list as lines, which says nothing else."""
+    lines = [json.loads(line) for line in text.splitlines()]
+    records = [line for line in lines if "uri" in line]
+    cursors = [line["cursor"] for line in lines if line.keys() == {"cursor"}]
+    assert len(records) + len(cursors) == len(lines)
+    return records, cursors
 
 
 async def ask(
@@ -162,8 +193,16 @@ async def test_lines_end_when_the_client_is_gone(database: Database) -> None:
     assert len(await ask(api, LIST, LINES, disconnect_after=2)) < 5
 
 
-async def test_lines_that_cannot_be_finished_stay_unfinished(
-    database: Database, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("failure", "error"),
+    [
+        (OSError("the secret"), "InternalServerError"),
+        (Unavailable(), "NotEnoughResources"),
+        (None, "NotEnoughResources"),
+    ],
+)
+async def test_lines_that_break_off_say_so_and_stay_unfinished(
+    database: Database, monkeypatch: pytest.MonkeyPatch, failure: Exception | None, error: str
 ) -> None:
     api, _ = await filled(database, 250)
     calls = 0
@@ -171,11 +210,16 @@ async def test_lines_that_cannot_be_finished_stay_unfinished(
     async def failing(*arguments: Any, **named: Any) -> Any:
         nonlocal calls
         calls += 1
-        if calls == 2:
-            raise OSError("gone")
+        if failure is None:
+            monkeypatch.setattr("appview.routes.records._STREAMED_PAGE_TIMEOUT_S", 0)
+        elif calls == 2:
+            raise failure
         return await load_memories(*arguments, **named)
 
-    monkeypatch.setattr("appview.routes.records.load_memories", failing)
+    monkeypatch.setattr("appview.answers.lists.load_memories", failing)
     sent = await ask(api, LIST, LINES)
-    assert [message["type"] for message in sent] == ["http.response.start", "http.response.body"]
+    assert [message["type"] for message in sent] == ["http.response.start"] + ["http.response.body"] * 2
     assert sent[-1]["more_body"] is True
+    lines = [json.loads(line) for line in (sent[1]["body"] + sent[2]["body"]).splitlines()]
+    assert lines[-2].keys() == {"cursor"}
+    assert lines[-1] == {"error": error, "message": "The list broke off here; it goes on from the last cursor."}

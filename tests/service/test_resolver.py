@@ -14,7 +14,9 @@ from memory.identity import BadIdentity, Identity
 from memory.outbound import Outbound
 from memory.outbound_hosts import Hosts
 from memory.resolver import (
-    HANDLE_RETRY_INTERVAL,
+    HANDLE_RETRY_FIRST,
+    HANDLE_RETRY_JITTER,
+    HANDLE_RETRY_MAX,
     LOOK_UP_INTERVAL,
     MAX_AGE,
     RETRY_INTERVAL,
@@ -111,15 +113,75 @@ async def test_handle_that_does_not_point_back_is_left_out(world: World):
     assert await world.stored() == [mara(handle=None)]
 
 
-async def test_handle_that_cannot_be_verified_now_is_left_out_and_tried_again(world: World):
+async def retry_after(world: World) -> timedelta | None:
+    """How long until Mara's handle is to be asked for again; null: it is settled."""
+    async with world.database.connection() as conn:
+        retry_at = await conn.fetchval("select handle_retry_at from identities where repo = $1", MARA)
+    return None if retry_at is None else retry_at - world.clock.now
+
+
+async def test_handle_that_cannot_be_asked_for_is_left_out_and_to_be_asked_for_in_ten_minutes(world: World):
     world.owners.down = True
     assert (await world.resolver.resolve(MARA)).identity == mara(handle=None)
+    wait = await retry_after(world)
+    assert wait is not None
+    assert timedelta(minutes=10) <= wait <= timedelta(minutes=12.5)
+
+
+async def test_handle_that_is_missed_again_and_again_waits_twice_as_long_each_time_up_to_a_day(world: World):
+    world.owners.down = True
+    for misses in range(30):
+        world.wait(LOOK_UP_INTERVAL)
+        await world.restarted().refresh(MARA)  # how often was not this process' to know
+        wait, shortest = await retry_after(world), min(HANDLE_RETRY_FIRST * 2**misses, HANDLE_RETRY_MAX)
+        assert wait is not None
+        assert shortest <= wait <= shortest * HANDLE_RETRY_JITTER
+
+
+@pytest.mark.parametrize("owner", [MARA, NOOR])
+async def test_handle_that_can_be_asked_for_is_settled_and_the_next_miss_is_the_first(world: World, owner: str):
+    world.owners.dids["mara.example"] = owner
+    for _ in range(3):
+        world.owners.down = True
+        await world.restarted().refresh(MARA)
+        wait = await retry_after(world)
+        assert wait is not None
+        assert wait <= HANDLE_RETRY_FIRST * HANDLE_RETRY_JITTER
+        world.wait(LOOK_UP_INTERVAL)
+        world.owners.down = False
+        await world.restarted().refresh(MARA)
+        assert await retry_after(world) is None
+        world.wait(LOOK_UP_INTERVAL)
+
+
+async def test_document_without_a_handle_leaves_nothing_to_be_asked_for(world: World):
+    world.owners.down = True
+    world.fake.documents[MARA] = mara_document() | {"alsoKnownAs": []}
+    await world.resolver.resolve(MARA)
+    assert await retry_after(world) is None
+
+
+async def test_handle_that_cannot_be_asked_for_makes_no_key_be_looked_up_sooner(world: World):
+    world.owners.down = True
+    await world.resolver.resolve(MARA)
+    world.wait(MAX_AGE)
+    assert world.resolver.cached(MARA) == mara(handle=None)
+    await world.resolver.resolve(MARA)
+    assert len(world.fake.asked) == 1
+
+
+async def test_handle_that_another_process_verified_stays_while_it_cannot_be_asked_for(world: World):
+    world.owners.down = True
+    ours = world.restarted()
+    await ours.resolve(MARA)
     world.owners.down = False
-    world.wait(HANDLE_RETRY_INTERVAL)
-    assert (await world.resolver.resolve(MARA)).identity.handle is None
-    world.wait(INSTANT)
-    assert (await world.resolver.resolve(MARA)).identity.handle == "mara.example"
-    assert len(world.fake.asked) == 2
+    world.wait(LOOK_UP_INTERVAL)
+    await world.restarted().refresh(MARA)
+    world.owners.down = True
+    world.wait(LOOK_UP_INTERVAL)
+    assert (await ours.refresh(MARA)).identity == mara(world.clock.now)
+    assert await world.stored() == [mara(world.clock.now)]
+    assert await retry_after(world) is not None
 
 
 async def test_handle_that_was_verified_stays_while_it_cannot_be_told(world: World):

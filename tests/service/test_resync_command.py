@@ -79,10 +79,10 @@ async def test_all_are_ordered_page_by_page(world: World, monkeypatch: pytest.Mo
     builders = [RepoBuilder(f"person {number}") for number in range(7)]
     await world.track(*builders, asked=False)
     so_far: list[int] = []
-    count = await order_all(world.database, None, lambda: world.clock.now - timedelta(days=90), so_far.append)
+    count = await order_all(world.database, None, so_far.append, lambda: world.clock.now - timedelta(days=90))
     assert (count, so_far) == (7, [3, 6, 7])
     assert await ordered(world) == {builder.did for builder in builders}
-    assert await order_all(world.database, RepoState.ERROR, world.clock, so_far.append) == 0
+    assert await order_all(world.database, RepoState.ERROR, so_far.append, world.clock) == 0
 
 
 async def test_nothing_tracked_is_told(world: World, database_url: str):

@@ -263,6 +263,21 @@ async def test_pages_show_every_hit_once(database: Database, where: dict[str, An
     assert await api.contents("searchRecords", q="green tea", limit=7, **where) == whole
 
 
+@pytest.mark.parametrize("where", EVERYWHERE)
+async def test_all_pages_of_a_search_rank_by_the_same_statistics(database: Database, where: dict[str, Any]) -> None:
+    rows = MemoryRows()
+    for number in range(6):
+        rows.put(ALICE, f"tea {'green ' * (number % 3)}{'tea ' * (number // 2)}{number}", kind="fact")
+    for number in range(9):  # later than all that is found
+        rows.put(ALICE, f"green {number}")
+    await rows.write(database)
+    asked: dict[str, Any] = {"q": "green tea", "kind": ["fact"], "explain": True, **where}
+    whole = (await Api(database).get("searchRecords", **asked))["records"]
+    assert len(whole) == 6
+    pages = [page async for page in Api(database).pages("searchRecords", limit=1, **asked)]
+    assert [record for page in pages for record in page["records"]] == whole
+
+
 async def test_no_hit_comes_twice_while_the_index_changes(database: Database) -> None:
     rows = MemoryRows()
     keys = [rows.put(ALICE, f"tea and words of number {number}", days=number) for number in range(12)]

@@ -39,6 +39,19 @@ async def test_a_page_loads_nothing_from_elsewhere_and_runs_nothing_inline(datab
             assert (await Api(database).send("GET", address)).status_code == 200
 
 
+async def test_service_is_found_by_its_did(database: Database) -> None:
+    response = await Api(database, known_at="https://memory.example.com").send("GET", "/.well-known/did.json")
+    assert response.headers["content-type"] == "application/json"
+    assert response.headers["access-control-allow-origin"] == "*"
+    assert response.json()["id"] == "did:web:memory.example.com"
+    assert {service["id"] for service in response.json()["service"]} == {"#memory_appview", "#atproto_space_syncer"}
+
+
+async def test_service_without_a_name_has_no_did(database: Database) -> None:
+    api = Api(database, known_at="https://203.0.113.7")
+    assert (await api.send("GET", "/.well-known/did.json")).status_code == 404
+
+
 async def test_assets_mention_no_other_origin(database: Database) -> None:
     for name in ("page.css", "page.js", "page.html"):
         assert not re.search(r"https?:|//[a-z0-9.-]+\.[a-z]{2,}|@import|url\(", (FOLDER / name).read_text())

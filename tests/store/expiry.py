@@ -15,7 +15,11 @@ INSTANT = timedelta(microseconds=1)
 async def expire(database: Database, now: datetime, *, slice_rows: int = 1000) -> int:
     """Forgets all that has had its time by then; how many rows that took."""
     rows = 0
-    for expiry in upkeep.expiries(kept_since=now - PUT_ASIDE_KEPT, content_since=now - timedelta(days=30)):
+    for expiry in upkeep.expiries(
+        kept_since=now - PUT_ASIDE_KEPT,
+        content_since=now - timedelta(days=30),
+        deletions_since=now - timedelta(days=90),
+    ):
         while not expiry.ended:
             async with database.connection() as conn:
                 rows += await expiry.take_slice(conn, slice_rows)

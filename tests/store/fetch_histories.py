@@ -25,6 +25,7 @@ from indexer.arrivals import (
 from indexer.consumer import Consumer
 from indexer.quota import QuotaLimits
 from indexer.resync.apply import Applier, Fetch, FetchOvertaken, at_hosts
+from indexer.resync.drain import Begin, Drain, Seam
 from indexer.store import fetches
 from indexer.writer import Writer
 from memory.database import Database
@@ -58,10 +59,39 @@ class _Known:
         return self._identity
 
 
-class _Halting(Applier):
-    """Lets something happen between slices."""
+class _HaltingDrain(Drain):
+    """Lets something happen between pieces."""
 
     between: Callable[[], Awaitable[None]]
+
+    async def take_rest(self) -> None:
+        await self.between()
+        await super().take_rest()
+
+    async def _take_piece(self, begin: Begin, room: int) -> bool:
+        if self._between is not None:
+            await self.between()
+        return await super()._take_piece(begin, room)
+
+
+class _Halting(Applier):
+    """Lets something happen between slices, and between pieces of what waits."""
+
+    between: Callable[[], Awaitable[None]]
+    piece_units: int
+    commits_max: int
+
+    def _drain(self, seam: Seam) -> Drain:
+        drain = _HaltingDrain(
+            self._database,
+            self._writer,
+            self._clock,
+            seam,
+            piece_units=self.piece_units,
+            commits_max=self.commits_max,
+        )
+        drain.between = self.between
+        return drain
 
     async def _take_slice(self, *arguments: Any, **options: Any) -> None:
         await super()._take_slice(*arguments, **options)
@@ -161,7 +191,7 @@ class History:
             record["updatedAt"] = iso(draw.choice(MINUTES))
         if draw.random() < 0.5:
             record["supersedes"] = [f"at://{self.did}/{COLLECTION}/{draw.choice(RKEYS)}" for _ in range(2)]
-        if draw.random() < 0.1:
+        if draw.random() < 0.2:
             del record["createdAt"]
         return record
 
@@ -194,7 +224,7 @@ class History:
         self.told.append("fetch {")
         try:
             await self._fetch(self.draw.choice([*self.snapshots[-3:], *[self.snapshots[-1]] * 6]))
-        except Killed:
+        except (Killed, _Failed):
             self.told.append("} killed")
         except FetchOvertaken:
             self.told.append("} overtaken")
@@ -208,6 +238,7 @@ class History:
             self.mortal, Writer(self.mortal, self.limits), self._clock, slice_ops=self.draw.choice((1, 2, 3, 100))
         )
         applier.between = self.between
+        applier.piece_units, applier.commits_max = self.draw.choice((1, 10, 600)), self.draw.choice((1, 500, 500))
         fetch = await applier.begin(self.did, self.identity, self.now)
         if fetch is None or self.deleted:
             return

@@ -39,8 +39,18 @@ class Snapshot:
         found = {key: interpret_record(key, block) for key, (_, block) in sorted(self.records.items())}
         return {key: memory for key, memory in found.items() if isinstance(memory, Memory)}
 
+    def invalid(self) -> list[str]:
+        """The rkeys of the records that fail the lexicon, in order."""
+        return sorted(self.records.keys() - self.memories().keys())
+
+    def kept_invalid(self, limits: QuotaLimits) -> list[str]:
+        """Those of them that a quota lets in: the first few before the first memory that it keeps out."""
+        kept_out = list(self.memories())[len(self.longest_run(limits)) :]
+        before = [key for key in self.invalid() if not kept_out or key < kept_out[0]]
+        return before[: limits.max_invalid]
+
     def longest_run(self, limits: QuotaLimits) -> list[str]:
-        """The rkeys that a quota lets in."""
+        """The rkeys of the memories that a quota lets in."""
         run: list[str] = []
         record_bytes = 0
         for key in self.memories():
@@ -77,19 +87,19 @@ def assert_held(held: Holdings, row: Row, snapshot: Snapshot, did: str, limits: 
     """The tables are those of a repo at that rev; whether all is held that the quota lets in."""
     assert (row["commit_cid"], row["data_cid"]) == (snapshot.head.commit_cid, snapshot.head.data_cid)
     cids, memories = snapshot.cids, snapshot.memories()
-    assert {each["rkey"]: each["cid"] for each in held.invalid} == {
-        key: cid for key, cid in cids.items() if key not in memories
-    }
     there, fits = list(memories)[: len(held.memories)], snapshot.longest_run(limits)
+    invalid, kept = snapshot.invalid()[: len(held.invalid)], snapshot.kept_invalid(limits)
     assert {each["rkey"]: each["cid"] for each in held.memories} == {key: cids[key] for key in there}
+    assert {each["rkey"]: each["cid"] for each in held.invalid} == {key: cids[key] for key in invalid}
     assert len(there) <= len(fits)
-    assert row["over_quota_count"] == len(memories) - len(there)
-    assert row["memory_count"] == len(there)
+    assert len(invalid) <= len(kept)
+    assert row["over_quota_count"] == len(cids) - len(there) - len(invalid)
+    assert (row["memory_count"], row["invalid_count"]) == (len(there), len(invalid))
     assert row["memory_bytes"] == sum(len(each["record"]) for each in held.memories)
     assert row["edge_count"] == len(held.edges)
     _assert_masks(held, _model(did, {key: memories[key] for key in there}, cids), there)
     _assert_versions(held.versions, cids, there)
-    return len(there) == len(fits)
+    return (len(there), len(invalid)) == (len(fits), len(kept))
 
 
 def _model(did: str, memories: Mapping[str, Memory], cids: Mapping[str, str]) -> ModelRepo:

@@ -6,7 +6,7 @@ from memory.identifiers import COLLECTION
 from tests.builders import RepoBuilder
 from tests.feed import Feed, rkey
 
-INVALID = {"$type": COLLECTION}
+INVALID: dict[str, object] = {"$type": COLLECTION}
 
 
 def uri(person: RepoBuilder, number: int) -> str:
@@ -21,9 +21,20 @@ async def state(feed: Feed, alice: RepoBuilder) -> tuple[list[int], int]:
     edges = await feed.rows("select from memory_edges where repo = $1", alice.did)
     usage = (repo["memory_count"], repo["memory_bytes"], repo["edge_count"])
     assert usage == (len(held), sum(len(row["record"]) for row in records), len(edges))
-    assert (repo["quota_edge"] is not None) == (repo["over_quota_count"] > 0)
+    entries = await feed.rows("select content_bytes from memories where repo = $1 and masked_from is null", alice.did)
+    assert (repo["entry_count"], repo["entry_bytes"]) == (len(entries), sum(row["content_bytes"] for row in entries))
+    edges_known = (repo["quota_edge"], repo["invalid_edge"]) != (None, None)
+    assert edges_known == (repo["over_quota_count"] > 0)
+    assert len(await invalid(feed, alice)) == repo["invalid_count"]
     assert repo["quota_edge"] is None or all(rkey < repo["quota_edge"] for rkey in held)
     return [number for number in range(40) if rkey(number) in held], repo["over_quota_count"]
+
+
+async def invalid(feed: Feed, person: RepoBuilder | None = None) -> list[int]:
+    """The numbers of the invalid records that are kept: of one repo, or of all."""
+    rows = await feed.rows("select repo, rkey from invalid_records order by rkey")
+    kept = {row["rkey"] for row in rows if person is None or row["repo"] == person.did}
+    return [number for number in range(40) if rkey(number) in kept]
 
 
 async def refill(feed: Feed, alice: RepoBuilder) -> bool:

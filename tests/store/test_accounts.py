@@ -77,7 +77,10 @@ async def test_account_that_is_active_again_is_served_as_it_was(database: Databa
     await feed.send(alice.account_frame(active=False, status="deactivated"))
     await feed.send(alice.account_frame())
     assert await shown(feed, alice) == (True, None)
-    assert (await stands(feed, alice), await feed.requests(alice)) == (("active", None), {})
+    assert (await stands(feed, alice), await feed.requests(alice)) == (
+        ("active", None),
+        {"identity": "account_came_back"},
+    )
     assert await feed.memories(alice) == {rkey(1): "tea"}
 
 

@@ -22,9 +22,16 @@ STATEMENTS = list(load_queries(FOLDER))
 NAMES = [statement.name for statement in STATEMENTS]
 
 # What holds nothing of anybody's records.
-WITHOUT_RECORDS = {"repos_by_handle", "indexed_through", "page_cursor_key", "plan_anew"}
+WITHOUT_RECORDS = {
+    *("repos_by_handle", "indexed_through", "page_cursor_key", "id_key", "plan_anew"),
+    *("access_token", "access_tokens_of", "use_service_token"),
+    *("lock_access_tokens", "add_access_token", "delete_access_token"),
+}
 # Public memories only, by an index that holds no others; the public repo.
-PUBLIC_ONLY = {"list_newest", "list_oldest", "list_occurred", "repo_sync"}
+PUBLIC_ONLY = {
+    *("list_newest", "list_oldest", "list_occurred", "repo_sync", "repo_rev"),
+    *("public_stores_after", "public_stores_before"),
+}
 
 
 @pytest.mark.parametrize("statement", STATEMENTS, ids=NAMES)
@@ -44,7 +51,7 @@ def test_every_statement_that_reads_records_is_told_whose_spaces(statement: Stat
         assert "memor" not in statement.sql
         assert "spaces" not in statement.parameters
     elif statement.name in PUBLIC_ONLY:
-        assert re.search(r"\b[mr]\.space = ''(?! or)", statement.sql)
+        assert re.search(r"\b(?:[mr]\.)?space = ''(?! or)", statement.sql)
         assert "spaces" not in statement.parameters
     else:
         assert "spaces" in statement.parameters
@@ -145,9 +152,12 @@ async def plan_of(database: Database, name: str, *, generic: bool, **values: str
 
 PLACE = {"sort_at": "'2026-02-01'", "at_repo": "'~'", "at_rkey": "''", "at_space": "''"}
 LISTED = {**PLACE, "include_superseded": "false", "limit": "26", "dated": "true"}
-OF = {"repos": f"array['{ALICE}', '{BOB}']", "spaces": "'{}'"}
+OF = {"repos": f"array['{ALICE}', '{BOB}']", "spaces": "'{}'", "public": "true"}
 KEYS = {"repos": f"array['{ALICE}']", "spaces_of": "array['']", "rkeys": "array['3kaaaaaaaaa2a']", "spaces": "'{}'"}
 KEY = {"repo": f"'{ALICE}'", "space": "''", "rkey": "'3kaaaaaaaaa2a'", "spaces": "'{}'"}
+STORES = {**PLACE, "oldest": "'2000-01-01'", "newest": "'2100-01-01'", "include_archived": "false", "limit": "26"}
+ID = {"hash": "sha256('')", "public_hash": "sha256('')", "space_hash": "sha256('')"}
+IN_STORE = {**KEY, **PLACE, "include_superseded": "false", "limit": "26", "at_number": "9"}
 SEARCHED = {
     "include_superseded": "false",
     "any": "$$'77'$$",
@@ -185,6 +195,33 @@ SEARCHED = {
         ("contents_by_key", KEYS, {"memories_pkey", "repos_pkey"}),
         ("repos_by_handle", {"handles": "array['author7.test']"}, {"identities_by_handle"}),
         ("explain_memory", KEY | SEARCHED, {"memories_pkey"}),
+        ("public_stores_after", STORES, {"repos_public_by_age"}),
+        ("public_stores_before", STORES, {"repos_public_by_age"}),
+        ("store_place_by_id", ID | {"spaces": f"array['{SPACE}']"}, {"repos_by_id"}),
+        ("stores_by_key", KEYS, {"repos_pkey", "identities_pkey", "memory_versions_by_time"}),
+        ("entries_after", IN_STORE, {"memories_by_time"}),
+        ("entries_before", IN_STORE, {"memories_by_time"}),
+        ("memory_place_by_id", KEY | ID, {"memory_versions_by_memory_id", "memories_pkey"}),
+        (
+            "entries_by_key",
+            KEY | {"rkeys": "array['3kaaaaaaaaa2a']", "with_record": "false", "max_bytes": "4000000"},
+            {"memories_pkey", "memory_versions_pkey"},
+        ),
+        ("versions_after", IN_STORE, {"memory_versions_by_time"}),
+        ("versions_before", IN_STORE, {"memory_versions_by_time"}),
+        ("memory_versions_after", IN_STORE, {"memory_versions_pkey"}),
+        ("memory_versions_before", IN_STORE, {"memory_versions_pkey"}),
+        ("version_place_by_id", KEY | ID, {"memory_versions_by_id"}),
+        (
+            "versions_by_key",
+            KEY | {"rkeys": "array['3kaaaaaaaaa2a']", "numbers": "array[1]", "with_record": "true", "is_owner": "true"},
+            {"memory_versions_pkey", "memories_pkey"},
+        ),
+        (
+            "repos_by_name",
+            {"name_prefix": "'author7'", "name_end": "'author8'", "limit": "1001", "spaces": "'{}'"},
+            {"identities_by_handle", "repos_by_lower_did"},
+        ),
     ],
 )
 async def test_hot_statements_keep_their_index(

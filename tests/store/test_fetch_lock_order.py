@@ -32,7 +32,7 @@ async def tracked(database: Database) -> list[str]:
 
 async def order(database: Database, dids: list[str]) -> None:
     async with database.transaction() as conn:
-        await fetches.order_fetches(conn, dids, "operator", LONG_AGO, CLAIM)
+        await fetches.order_fetches(conn, dids, "operator", CLAIM, LONG_AGO)
 
 
 async def write(database: Database, dids: list[str], seq: int = 1) -> None:
@@ -67,7 +67,7 @@ async def test_gap_and_a_writer_never_wait_in_a_circle(database: Database, track
 
     async def compare() -> None:
         async with database.transaction() as conn:
-            assert await fetches.compare_next(conn, LONG_AGO, 100) == RELAY.url
+            assert await fetches.compare_next(conn, 100, LONG_AGO) == RELAY.url
 
     await meet(database, LOCK_SOURCE, RELAY.url, compare, lambda: write(database, tracked, seq=2))
     async with database.connection() as conn:

@@ -17,6 +17,8 @@ LIMITS = [
     *[QuotaLimits(max_memories=1000, max_bytes=10**9, max_edges=10**6)] * 2,
     QuotaLimits(max_memories=3, max_bytes=10**9, max_edges=10**6),
     QuotaLimits(max_memories=1000, max_bytes=900, max_edges=10**6),
+    QuotaLimits(max_memories=1000, max_bytes=10**9, max_edges=10**6, max_invalid=1),
+    QuotaLimits(max_memories=2, max_bytes=10**9, max_edges=10**6, max_invalid=1),
 ]
 
 

@@ -26,6 +26,8 @@ CASES = int(os.environ.get("TEST_INDEX_CASES", "10000"))
 CASES_AT_ONCE = 100
 SOURCE = Source("https://relay.test", SourceKind.RELAY)
 LIMITS = QuotaLimits(max_memories=1000, max_bytes=10**9, max_edges=10**6)
+# Fewer invalid records than a repo has now and then.
+TIGHT = QuotaLimits(max_memories=1000, max_bytes=10**9, max_edges=10**6, max_invalid=1)
 START = datetime(2026, 6, 1, tzinfo=UTC)
 RKEYS = [f"3m{letter}aaaaaaaaaa" for letter in "bcdefgh"]
 MINUTES = [START - timedelta(minutes=minute) for minute in (50, 40, 30, 20, 10)] + [START + timedelta(days=9)]
@@ -129,7 +131,8 @@ async def play_round(database: Database, draw: random.Random, round_number: int)
     ]
     for author in authors:
         author.model.did = author.did
-    writer = Writer(crashing(database, draw), LIMITS)
+    limits = draw.choice((LIMITS, LIMITS, TIGHT))
+    writer = Writer(crashing(database, draw), limits)
     seq, at = 0, START
     for _ in range(draw.randrange(3, 7)):
         batch = Batch()
@@ -148,7 +151,7 @@ async def play_round(database: Database, draw: random.Random, round_number: int)
             except Killed:
                 continue
         if draw.random() < 0.3:
-            await Writer(database, LIMITS).apply(batch, at)
+            await Writer(database, limits).apply(batch, at)
     async with database.connection() as conn:
         held = await conn.fetch("select * from memories where repo like $1", f"did:plc:r{round_number:05d}x%")
         spans = await conn.fetch(
@@ -166,6 +169,10 @@ async def play_round(database: Database, draw: random.Random, round_number: int)
         invalid = await conn.fetch("select * from invalid_records where repo like $1", f"did:plc:r{round_number:05d}x%")
         edges = await conn.fetch("select * from memory_edges where repo like $1", f"did:plc:r{round_number:05d}x%")
         rows = await conn.fetch("select * from repos where repo like $1", f"did:plc:r{round_number:05d}x%")
+        refills = await conn.fetch(
+            "select repo from requests where kind = 'fetch' and reason = 'quota_refill' and repo like $1",
+            f"did:plc:r{round_number:05d}x%",
+        )
     for author in authors:
         model, context = author.model, f"round {round_number} {author.did}"
         mine = {row["rkey"]: row for row in held if row["repo"] == author.did}
@@ -188,8 +195,12 @@ async def play_round(database: Database, draw: random.Random, round_number: int)
             assert replacers == model.replaced_by(rkey), f"{context} {rkey}"
         ignored = {row["target"] for row in edges if row["repo"] == author.did and row["ignored"]}
         assert ignored <= mine.keys(), f"{context}: an edge to what is no more is in no cycle"
-        assert {row["rkey"] for row in invalid if row["repo"] == author.did} == model.invalid, context
-        for rkey, key in model.keys.items():
+        faults = sorted(row["rkey"] for row in invalid if row["repo"] == author.did)
+        assert faults == model.invalid[: len(faults)], context
+        if len(faults) < min(len(model.invalid), limits.max_invalid):
+            assert author.did in {row["repo"] for row in refills}, f"{context}: what fits is fetched"
+        assert len(faults) <= limits.max_invalid, context
+        for rkey, key in model.keys.items() if limits is LIMITS else ():  # what was kept out has no versions
             seen = [row for row in versions if row["repo"] == author.did and row["rkey"] == rkey]
             assert [(row["operation"], row["cid"]) for row in seen] == [
                 (version.operation, version.cid) for version in key.versions
@@ -202,5 +213,9 @@ async def play_round(database: Database, draw: random.Random, round_number: int)
         if author.commits:
             assert counted[0]["memory_count"] == len(mine), context
             assert counted[0]["memory_bytes"] == sum(len(row["record"]) for row in mine.values()), context
+            entries = [row["content_bytes"] for row in mine.values() if row["masked_from"] is None]
+            assert (counted[0]["entry_count"], counted[0]["entry_bytes"]) == (len(entries), sum(entries)), context
             assert counted[0]["edge_count"] == sum(1 for row in edges if row["repo"] == author.did), context
+            assert counted[0]["invalid_count"] == len(faults), context
+            assert counted[0]["over_quota_count"] == len(model.invalid) - len(faults), context
             assert counted[0]["state"] == "active", context

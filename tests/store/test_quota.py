@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import pytest
+
+from indexer.arrivals import TakedownOrdered
 from indexer.quota import QuotaLimits
 from indexer.writer import Writer
 from memory.database import Database
 from tests.builders import RepoBuilder, Write, memory
 from tests.feed import Feed, rkey
-from tests.store.quotas import INVALID, refill, state, uri
+from tests.store.quotas import INVALID, invalid, refill, state, uri
 
 TWO = QuotaLimits(max_memories=2, max_bytes=10**9, max_edges=10**6)
 
@@ -169,18 +172,51 @@ async def test_memory_that_comes_and_goes_while_kept_out_leaves_no_trace(databas
     assert await feed.rows("select from memory_versions where rkey = $1", rkey(13)) == []
 
 
-async def test_invalid_record_takes_no_place_and_is_never_kept_out(database: Database):
+async def test_invalid_record_takes_no_place_of_a_memory(database: Database):
+    feed, alice = await full(database)
+    await feed.send(alice.create(rkey(3), INVALID))
+    assert await state(feed, alice) == ([1, 2], 2)
+    assert await invalid(feed) == [3]
+
+
+async def test_record_behind_the_edge_is_only_counted_whatever_it_is(database: Database):
     feed, alice = await full(database)
     await feed.send(alice.create(rkey(13), INVALID))
-    assert await state(feed, alice) == ([1, 2], 2)
-    assert [row["rkey"] for row in await feed.rows("select rkey from invalid_records")] == [rkey(13)]
+    assert await state(feed, alice) == ([1, 2], 3)
+    assert await invalid(feed) == []
 
 
-async def test_memory_that_is_kept_out_and_becomes_invalid_is_counted_as_invalid(database: Database):
+async def test_invalid_record_is_counted_among_what_is_kept_out_once_the_edge_is_before_it(database: Database):
+    feed = Feed(database, limits=TWO)
+    alice = feed.account("alice")
+    await feed.send(*(alice.create(rkey(number), memory("tea")) for number in (1, 5)), alice.create(rkey(6), INVALID))
+    assert (await state(feed, alice), await invalid(feed)) == (([1, 5], 0), [6])
+    await feed.send(alice.create(rkey(2), memory("tea")))
+    assert (await state(feed, alice), await invalid(feed)) == (([1, 2], 2), [])
+
+
+async def test_memory_that_is_kept_out_and_becomes_invalid_is_still_counted(database: Database):
     feed, alice = await full(database)
-    await feed.send(alice.update(rkey(11), INVALID))
-    assert await state(feed, alice) == ([1, 2], 1)
-    assert [row["rkey"] for row in await feed.rows("select rkey from invalid_records")] == [rkey(11)]
+    await feed.send(alice.update(rkey(12), INVALID))
+    assert await state(feed, alice) == ([1, 2], 2)
+    assert await invalid(feed) == []
+    assert not await refill(feed, alice)
+
+
+@pytest.mark.parametrize("becomes", ["invalid", "nothing"])
+async def test_memory_at_the_edge_that_is_none_any_more_leaves_the_edge_to_another(database: Database, becomes: str):
+    """Invalid records up to there count again, though there is room for no memory."""
+    feed, alice = await full(database)
+    await feed.send(alice.update(rkey(11), INVALID) if becomes == "invalid" else alice.delete(rkey(11)))
+    assert await refill(feed, alice)
+
+
+async def test_record_that_an_operator_denied_is_not_counted(database: Database):
+    feed, alice = await full(database)
+    await feed.write(TakedownOrdered(feed.place(), alice.did, rkey(20)))
+    await feed.send(alice.create(rkey(20), memory("tea")), alice.update(rkey(20), memory("coffee")))
+    await feed.send(alice.delete(rkey(20)))
+    assert await state(feed, alice) == ([1, 2], 2)
 
 
 async def test_invalid_record_that_becomes_a_memory_behind_the_quota_is_kept_out(database: Database):
@@ -188,7 +224,7 @@ async def test_invalid_record_that_becomes_a_memory_behind_the_quota_is_kept_out
     await feed.send(alice.create(rkey(13), INVALID))
     await feed.send(alice.update(rkey(13), memory("tea")))
     assert await state(feed, alice) == ([1, 2], 3)
-    assert await feed.rows("select from invalid_records") == []
+    assert await invalid(feed) == []
 
 
 # Freed places

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
-from indexer.arrivals import CommitParked, Place, RequestAnswered
+from indexer.arrivals import CommitParked, IdentityAnnounced, Place, RequestAnswered
 from indexer.books import Answer, RequestKind
 from indexer.store import repos, requests
-from indexer.store.requests import Claim, SiteShares
+from indexer.store.requests import HANDLE_UNSETTLED, Claim, SiteShares
 from memory.database import Database
 from tests.builders import tid
 from tests.feed import LONG_AGO, RELAY, Feed
@@ -79,6 +79,27 @@ async def test_of_several_answers_the_one_that_says_most_counts(database: Databa
     async with database.transaction() as conn:
         await repos.delete_requests(conn, answers)
     assert await feed.rows("select from requests") == []
+
+
+async def test_identity_that_has_to_be_renewed_has_to_be_though_commits_wait_for_its_key_since(database: Database):
+    feed = Feed(database)
+    await ask(feed, after=0 * SECOND)
+    [claim] = await claims(database, after=SECOND)
+    await feed.write(IdentityAnnounced(Place(RELAY, 1, LONG_AGO + 2 * SECOND), STRANGER))
+    await ask(feed, after=3 * SECOND)
+    await answer(feed, claim)
+    [again] = await claims(database, after=4 * SECOND)
+    assert (again.reason, again.requested_at) == ("identity_event", LONG_AGO + 3 * SECOND)
+
+
+async def test_commit_that_waits_for_a_key_does_not_wait_for_a_handle(database: Database):
+    feed = Feed(database)
+    async with database.connection() as conn:
+        await conn.execute(ASKED, STRANGER, LONG_AGO)
+        await conn.execute("update requests set reason = $1", HANDLE_UNSETTLED)
+    await ask(feed, after=SECOND)
+    [claim] = await claims(database, after=SECOND)
+    assert (claim.reason, claim.requested_at) == ("key_unknown", LONG_AGO + SECOND)
 
 
 # Sites

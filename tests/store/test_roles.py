@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from urllib.parse import quote
 
 import asyncpg
@@ -18,7 +18,7 @@ from tests.architecture.sources import ROOT
 
 ROLES = ROOT / "deploy" / "roles.sql"
 PASSWORDS = ROOT / "deploy" / "passwords.sql"
-WRITTEN_BY_APPVIEW = {"identities"}
+WRITTEN_BY_APPVIEW = {"identities", "access_tokens", "seen_tokens"}
 INSUFFICIENT_PRIVILEGE = "42501"
 
 
@@ -85,11 +85,12 @@ def url(cluster: Cluster, database_url: str) -> str:
     return database_url
 
 
-async def test_appview_may_prepare_and_run_all_that_it_reads_by(url: str) -> None:
+async def test_appview_may_prepare_and_run_all_its_statements(url: str) -> None:
     async with session(url, "memory_appview") as conn:
         for statement in statements("appview"):
             prepared = await conn.prepare(statement.sql)
-            await prepared.fetch(*[None] * len(statement.parameters))
+            with suppress(asyncpg.NotNullViolationError):  # past the rights, stopped by the columns
+                await prepared.fetch(*[None] * len(statement.parameters))
         assert await refusals(conn, statements("appview")) == {}
 
 
@@ -101,7 +102,7 @@ async def test_indexer_may_run_all_its_statements(url: str) -> None:
 async def test_rights_that_are_missing_would_be_seen(url: str) -> None:
     async with session(url, "memory_appview") as conn:
         refused = await refusals(conn, statements("indexer"))
-    assert "permission denied for table memories" in refused["upsert_memories"]
+    assert "permission denied for table memory_versions" in refused["insert_versions"]
     assert "permission denied to analyze" in refused["analyze"]
 
 

@@ -29,20 +29,30 @@ PARKED = "insert into parked_commits values ('did:' || $1, 'rev', 'relay', 1, ''
 QUARANTINED = "insert into quarantine values ('relay', $1::text::bytea, 1, '', '', 1, $2, $2)"
 INVALID = "insert into invalid_records values ('did:' || $1, '', 'rkey', 'cid', '', 'excerpt', $2)"
 VERSION = (
-    "insert into memory_versions values ('did:' || $1, '', 'rkey', 1, 'created', 'cid', 'scope', 1, 'x', 'x', $2, $2)"
+    "insert into memory_versions"
+    " values ('did:' || $1, '', 'rkey', 1, 'created', 'cid', 'scope', 1, 'x', 'x', $2, $2, null, 'id')"
 )
 STATUS = "insert into account_status values ('did:' || $1, 'relay', 'relay', 1, true, null, $2)"
 REQUEST = "insert into requests values ('did:' || $1, '', 'identity', 'key_unknown', $2, $2)"
 TRACKED = "insert into repos (repo, state, tracked_at, changed_at) values ('did:' || $1, 'active', $2, $2)"
+ACCESS = "insert into access_tokens values ('did:' || $1, 'id', '', 'name', $2, $2)"
+SEEN = "insert into seen_tokens values ('did:' || $1, '', $2)"
+DELETION = "insert into deletions values ('did:' || $1, '', $2)"
 LEFT = {
     PARKED: "select count(*) from parked_commits",
     QUARANTINED: "select count(*) from quarantine",
-    INVALID: "select count(*) from invalid_records",
+    INVALID: "select count(*) from invalid_records where excerpt <> ''",
     VERSION: "select count(*) from memory_versions where record is not null",
     STATUS: "select count(*) from account_status",
     REQUEST: "select count(*) from requests",
+    ACCESS: "select count(*) from access_tokens",
+    SEEN: "select count(*) from seen_tokens",
+    DELETION: "select count(*) from deletions",
 }
-NAMES = ["parked_commits", "quarantine", "invalid_records", "memory_versions", "account_status", "requests"]
+NAMES = [
+    *("parked_commits", "quarantine", "invalid_records", "memory_versions", "account_status", "requests"),
+    *("access_tokens", "seen_tokens", "deletions"),
+]
 TABLES = pytest.mark.parametrize("row", LEFT, ids=NAMES)
 
 
@@ -73,7 +83,7 @@ async def test_no_slice_takes_more_rows_than_it_may(database: Database, row: str
     names = [f"{number:02}" for number in range(25)]
     await insert(database, row, names, OLDER)
     rows: list[int] = []
-    for expiry in expiries(kept_since=OLD, content_since=OLD):
+    for expiry in expiries(kept_since=OLD, content_since=OLD, deletions_since=OLD):
         while not expiry.ended:
             async with database.connection() as conn:
                 rows.append(await expiry.take_slice(conn, 10))
@@ -97,7 +107,7 @@ async def test_what_somebody_works_on_is_waited_for_by_nobody_and_goes_the_next_
     [
         (PARKED, "select min(parked_at) from parked_commits"),
         (QUARANTINED, "select min(last_met_at) from quarantine"),
-        (INVALID, "select min(seen_at) from invalid_records"),
+        (INVALID, "select min(seen_at) from invalid_records where excerpt <> ''"),
         (VERSION, "select min(overwritten_at) from memory_versions where record is not null"),
     ],
     ids=NAMES[:4],
@@ -105,27 +115,11 @@ async def test_what_somebody_works_on_is_waited_for_by_nobody_and_goes_the_next_
 async def test_oldest_go_first(database: Database, row: str, oldest: str):
     for name, days in {"a": 2, "b": 0, "c": 1}.items():
         await insert(database, row, name, OLDER + timedelta(days))
-    for expiry in expiries(kept_since=NOW, content_since=NOW):
+    for expiry in expiries(kept_since=NOW, content_since=NOW, deletions_since=NOW):
         async with database.connection() as conn:
             await expiry.take_slice(conn, 1)
     async with database.connection() as conn:
         assert await conn.fetchval(oldest) == OLDER + timedelta(days=1)
-
-
-async def test_rows_that_stay_behind_a_quota_edge_end_no_later_slice(database: Database):
-    """They are as old as those that go, and more of them than a slice takes."""
-    async with database.connection() as conn:
-        await conn.execute(TRACKED, "a", NOW)
-        await conn.execute("update repos set quota_edge = 'r5', over_quota_count = 1")
-        for number in range(40):
-            rkey = f"r{number % 10}{number}"
-            await conn.execute(
-                "insert into invalid_records values ('did:a', '', $1, 'cid', '', 'excerpt', $2)", rkey, OLD
-            )
-    assert await expire(database, NOW, slice_rows=3) == 40
-    assert await value(database, "select count(*) from invalid_records where rkey < 'r5'") == 0
-    assert await value(database, "select count(*) from invalid_records where excerpt = ''") == 20
-    assert await expire(database, NOW, slice_rows=3) == 0
 
 
 # Of strangers
@@ -168,6 +162,7 @@ class Keeping:
             self.metrics,
             clock=self.clock,
             version_content=timedelta(days=30),
+            deletions_kept=timedelta(days=90),
             holder=uuid4(),
         )
 

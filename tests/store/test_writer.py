@@ -26,11 +26,12 @@ from indexer.arrivals import (
 from indexer.interpret import StoredMemory
 from indexer.writer import FIRST_STATISTICS_AT
 from memory.database import Database
+from memory.errors import Unavailable
 from memory.identifiers import COLLECTION
 from memory.identity import Identity
-from memory.queries import StatementFailed
+from memory.queries import Connection, StatementFailed, StatementTimedOut
 from memory.tasks import TaskGroup
-from tests.builders import RepoBuilder, Write, memory
+from tests.builders import RepoBuilder, SigningKey, Write, memory
 from tests.feed import RELAY, Feed, rkey, tally
 from tests.recorded import contents
 
@@ -360,6 +361,25 @@ async def test_tables_are_counted_for_the_planner_as_they_fill(database: Databas
         writes = [Write("create", rkey(start + number), memory("tea")) for number in range(1, 101)]
         await feed.send(alice.apply(writes))
     assert (await feed.row(counted))["reltuples"] >= FIRST_STATISTICS_AT
+
+
+@pytest.mark.parametrize("failure", [Unavailable("gone"), StatementTimedOut("slow"), StatementFailed("57014")])
+async def test_batch_whose_statistics_fail_is_written_and_not_taken_again(
+    database: Database, monkeypatch: pytest.MonkeyPatch, failure: Exception
+):
+    """What is not kept is only how the next plans are made: taken again, its rejections would count twice."""
+
+    async def analyze(conn: Connection) -> None:
+        raise failure
+
+    monkeypatch.setattr("indexer.store.records.analyze", analyze)
+    monkeypatch.setattr("indexer.writer.FIRST_STATISTICS_AT", 1)
+    feed = Feed(database)
+    alice = feed.account("alice")
+    forged = alice.create(rkey(2), memory("tea"), tamper=lambda parts: setattr(parts, "key", SigningKey("mallory")))
+    await feed.send(alice.create(rkey(1), memory("tea")), forged)
+    assert await feed.memories(alice) == {rkey(1): "tea"}
+    assert (await feed.row("select times from rejections where reason = 'bad_signature'"))["times"] == 1
 
 
 async def test_commit_of_many_records_is_one_rev(database: Database):

@@ -24,15 +24,28 @@ from unnest(:repos::text[], :spaces::text[]) as r (repo, space)
 where exists (select from memory_edges e where e.repo = r.repo and e.space = r.space and e.upward);
 
 -- name: mask_plainly
--- Masks outside cycles: the earliest effective time of a replacer.
-update memories m set masked_from = n.masked_from, masked_spans = null, component = null
-from (
+-- Masks outside cycles: the earliest effective time of a replacer. What enters or leaves view enters or leaves the counts.
+with judged as (
     select k.repo, k.space, k.rkey, min(s.effective_at) as masked_from
     from unnest(:repos::text[], :spaces::text[], :rkeys::text[]) as k (repo, space, rkey)
     left join memory_edges e on (e.repo, e.space, e.target) = (k.repo, k.space, k.rkey)
     left join memories s on (s.repo, s.space, s.rkey) = (e.repo, e.space, e.rkey)
     group by k.repo, k.space, k.rkey
-) n
+), turned as (
+    select m.repo, m.space,
+        sum(case when n.masked_from is null then 1 else -1 end) as entries,
+        sum(case when n.masked_from is null then m.content_bytes else -m.content_bytes end) as content_bytes
+    from judged n
+    join memories m on (m.repo, m.space, m.rkey) = (n.repo, n.space, n.rkey)
+    where (m.masked_from is null) <> (n.masked_from is null)
+    group by m.repo, m.space
+), counted as (
+    update repos r set entry_count = r.entry_count + t.entries, entry_bytes = r.entry_bytes + t.content_bytes
+    from turned t
+    where (r.repo, r.space) = (t.repo, t.space)
+)
+update memories m set masked_from = n.masked_from, masked_spans = null, component = null
+from judged n
 where (m.repo, m.space, m.rkey) = (n.repo, n.space, n.rkey)
     and (m.masked_from is distinct from n.masked_from or m.masked_spans is not null or m.component is not null);
 
@@ -84,10 +97,23 @@ where s.rkey not in (select rkey from region) -- hashed; an anti join is planned
 group by s.rkey, s.updated_at, s.created_at, s.effective_at;
 
 -- name: store_masks
--- Masks of a region that holds or held a cycle.
+-- Masks of a region that holds or held a cycle. Counts as above.
+with judged as (
+    select * from unnest(:rkeys::text[], :masked_froms::timestamptz[], :spans::text[], :components::text[])
+        as n (rkey, masked_from, spans, component)
+), turned as (
+    select sum(case when n.masked_from is null then 1 else -1 end) as entries,
+        sum(case when n.masked_from is null then m.content_bytes else -m.content_bytes end) as content_bytes
+    from judged n
+    join memories m on m.repo = :repo and m.space = :space and m.rkey = n.rkey
+    where (m.masked_from is null) <> (n.masked_from is null)
+), counted as (
+    update repos r set entry_count = r.entry_count + t.entries, entry_bytes = r.entry_bytes + t.content_bytes
+    from turned t
+    where r.repo = :repo and r.space = :space and t.entries is not null
+)
 update memories m set masked_from = n.masked_from, masked_spans = n.spans::tstzmultirange, component = n.component
-from unnest(:rkeys::text[], :masked_froms::timestamptz[], :spans::text[], :components::text[])
-    as n (rkey, masked_from, spans, component)
+from judged n
 where m.repo = :repo and m.space = :space and m.rkey = n.rkey
     and (m.masked_from, m.masked_spans, m.component)
         is distinct from (n.masked_from, n.spans::tstzmultirange, n.component);

@@ -33,49 +33,92 @@ from unnest(:repos::text[], :spaces::text[], :rkeys::text[], :times::timestamptz
 where (v.repo, v.space, v.rkey) = (k.repo, k.space, k.rkey) and v.redacted_at is null;
 
 -- name: insert_versions
--- Observed states.
+-- Observed states, and the hashes that their ids are made of, which outlive their CIDs.
 insert into memory_versions (
     repo, space, rkey, number, operation, cid, scope, content_bytes, content_sha256, record, observed_at,
-    overwritten_at, redacted_at
+    overwritten_at, redacted_at, id_hash
 )
-select * from unnest(
+select
+    n.repo, n.space, n.rkey, n.number, n.operation, n.cid, n.scope, n.content_bytes, n.content_sha256, n.record,
+    n.observed_at, n.overwritten_at, n.redacted_at,
+    substring(sha256((
+        case when n.space = '' then 'at://' || n.repo else n.space || '/' || n.repo end
+        || '/dev.bastienrobert.memory.record/' || n.rkey
+        || '#' || n.number || ' ' || n.operation || ' ' || n.named_cid
+    )::bytea) for 16)
+from unnest(
     :repos::text[], :spaces::text[], :rkeys::text[], :numbers::integer[], :operations::text[], :cids::text[],
     :scopes::text[], :content_bytes::integer[], :content_sha256s::bytea[], :records::bytea[],
-    :observed_ats::timestamptz[], :overwritten_ats::timestamptz[], :redacted_ats::timestamptz[]
+    :observed_ats::timestamptz[], :overwritten_ats::timestamptz[], :redacted_ats::timestamptz[], :named_cids::text[]
+) as n (
+    repo, space, rkey, number, operation, cid, scope, content_bytes, content_sha256, record, observed_at,
+    overwritten_at, redacted_at, named_cid
 );
 
 -- name: delete_memories
--- Memories that are no more.
-delete from memories
-where (repo, space, rkey) in (select * from unnest(:repos::text[], :spaces::text[], :rkeys::text[]));
+-- Memories that are no more, taken off their repos' counts.
+with gone as (
+    delete from memories
+    where (repo, space, rkey) in (select * from unnest(:repos::text[], :spaces::text[], :rkeys::text[]))
+    returning repo, space, content_bytes, masked_from
+), lost as (
+    select repo, space, count(*) as entries, sum(content_bytes) as content_bytes
+    from gone
+    where masked_from is null
+    group by repo, space
+)
+update repos r set entry_count = r.entry_count - l.entries, entry_bytes = r.entry_bytes - l.content_bytes
+from lost l
+where (r.repo, r.space) = (l.repo, l.space);
 
 -- name: upsert_memories
--- Memories as they are now; masks are computed after.
-insert into memories (
-    repo, space, rkey, cid, rev, record, content, kind, scope, agent, client, created_at, updated_at, first_indexed_at,
-    indexed_at, effective_at, occurred_from, occurred_to, version, content_bytes, terms, term_count
+-- Memories as they are now; masks are computed after. A repo's counts are of what no other memory masks.
+with held as (
+    select m.repo, m.space, count(*) as entries, sum(m.content_bytes) as content_bytes
+    from unnest(:repos::text[], :spaces::text[], :rkeys::text[]) as k (repo, space, rkey)
+    join memories m on (m.repo, m.space, m.rkey) = (k.repo, k.space, k.rkey)
+    where m.masked_from is null
+    group by m.repo, m.space
+), written as (
+    insert into memories (
+        repo, space, rkey, cid, rev, record, content, kind, scope, agent, client, created_at, updated_at,
+        first_indexed_at, indexed_at, effective_at, occurred_from, occurred_to, version, content_bytes, terms, term_count
+    )
+    select
+        n.repo, n.space, n.rkey, n.cid, n.rev, n.record, n.content, n.kind, n.scope, n.agent, n.client, n.created_at,
+        n.updated_at, n.first_indexed_at, n.indexed_at, least(n.created_at, n.first_indexed_at), n.occurred_from,
+        n.occurred_to, n.version, n.content_bytes, n.terms::tsvector, n.term_count
+    from unnest(
+        :repos, :spaces, :rkeys, :cids::text[], :revs::text[], :records::bytea[], :contents::text[], :kinds::text[],
+        :scopes::text[], :agents::text[], :clients::text[], :created_ats::timestamptz[], :updated_ats::timestamptz[],
+        :first_indexed_ats::timestamptz[], :indexed_ats::timestamptz[], :occurred_froms::timestamptz[],
+        :occurred_tos::timestamptz[], :versions::integer[], :content_bytes::integer[], :terms::text[],
+        :term_counts::integer[]
+    ) as n (
+        repo, space, rkey, cid, rev, record, content, kind, scope, agent, client, created_at, updated_at,
+        first_indexed_at, indexed_at, occurred_from, occurred_to, version, content_bytes, terms, term_count
+    )
+    on conflict (repo, space, rkey) do update set
+        cid = excluded.cid, rev = excluded.rev, record = excluded.record, content = excluded.content,
+        kind = excluded.kind, scope = excluded.scope, agent = excluded.agent, client = excluded.client,
+        created_at = excluded.created_at, updated_at = excluded.updated_at,
+        first_indexed_at = excluded.first_indexed_at, indexed_at = excluded.indexed_at,
+        effective_at = excluded.effective_at, occurred_from = excluded.occurred_from,
+        occurred_to = excluded.occurred_to, version = excluded.version, content_bytes = excluded.content_bytes,
+        terms = excluded.terms, term_count = excluded.term_count
+    returning repo, space, content_bytes, masked_from
+), stored as (
+    select repo, space, count(*) as entries, sum(content_bytes) as content_bytes
+    from written
+    where masked_from is null
+    group by repo, space
 )
-select
-    n.repo, n.space, n.rkey, n.cid, n.rev, n.record, n.content, n.kind, n.scope, n.agent, n.client, n.created_at,
-    n.updated_at, n.first_indexed_at, n.indexed_at, least(n.created_at, n.first_indexed_at), n.occurred_from,
-    n.occurred_to, n.version, n.content_bytes, n.terms::tsvector, n.term_count
-from unnest(
-    :repos::text[], :spaces::text[], :rkeys::text[], :cids::text[], :revs::text[], :records::bytea[], :contents::text[],
-    :kinds::text[], :scopes::text[], :agents::text[], :clients::text[], :created_ats::timestamptz[],
-    :updated_ats::timestamptz[], :first_indexed_ats::timestamptz[], :indexed_ats::timestamptz[],
-    :occurred_froms::timestamptz[], :occurred_tos::timestamptz[], :versions::integer[], :content_bytes::integer[],
-    :terms::text[], :term_counts::integer[]
-) as n (
-    repo, space, rkey, cid, rev, record, content, kind, scope, agent, client, created_at, updated_at, first_indexed_at,
-    indexed_at, occurred_from, occurred_to, version, content_bytes, terms, term_count
-)
-on conflict (repo, space, rkey) do update set
-    cid = excluded.cid, rev = excluded.rev, record = excluded.record, content = excluded.content, kind = excluded.kind,
-    scope = excluded.scope, agent = excluded.agent, client = excluded.client, created_at = excluded.created_at,
-    updated_at = excluded.updated_at, first_indexed_at = excluded.first_indexed_at, indexed_at = excluded.indexed_at,
-    effective_at = excluded.effective_at, occurred_from = excluded.occurred_from, occurred_to = excluded.occurred_to,
-    version = excluded.version, content_bytes = excluded.content_bytes, terms = excluded.terms,
-    term_count = excluded.term_count;
+update repos r set
+    entry_count = r.entry_count + s.entries - coalesce(h.entries, 0),
+    entry_bytes = r.entry_bytes + s.content_bytes - coalesce(h.content_bytes, 0)
+from stored s
+left join held h on (h.repo, h.space) = (s.repo, s.space)
+where (r.repo, r.space) = (s.repo, s.space);
 
 -- name: delete_edges
 -- Edges of records whose entries changed.
@@ -101,6 +144,21 @@ select * from unnest(
 )
 on conflict (repo, space, rkey) do update set
     cid = excluded.cid, reason = excluded.reason, excerpt = excluded.excerpt, seen_at = excluded.seen_at;
+
+-- name: drop_last_invalid_records
+-- The invalid records with the greatest rkeys: a repo has so many too many.
+delete from invalid_records
+where (repo, space, rkey) in (
+    select repo, space, rkey from invalid_records
+    where repo = :repo and space = :space
+    order by rkey desc
+    limit :count
+)
+returning rkey;
+
+-- name: drop_invalid_records_from
+-- The invalid records at a quota edge and behind it.
+delete from invalid_records where repo = :repo and space = :space and rkey >= :edge returning rkey;
 
 -- name: last_memories
 -- The memories with the greatest rkeys, and what each takes of a quota.

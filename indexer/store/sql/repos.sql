@@ -10,7 +10,8 @@ on conflict (repo, space) do nothing;
 -- The rows that a batch is judged against, locked until it commits.
 select repo, space, state, reason, rev, commit_cid, data_cid, visible, status,
     memory_count, memory_bytes, edge_count, over_quota_count, quota_edge, host, signing_key,
-    tracked_at, changed_at, fetch_token, fetch_after, latest_asked_at, audited_at, hastened_at
+    tracked_at, changed_at, fetch_token, fetch_after, latest_asked_at, audited_at, hastened_at, invalid_count,
+    invalid_edge, first_indexed_at, status_changed_at
 from repos
 where (repo, space) in (select * from unnest(:repos::text[], :spaces::text[]))
 order by repo, space
@@ -24,17 +25,22 @@ update repos r set
     edge_count = n.edge_count, over_quota_count = n.over_quota_count, quota_edge = n.quota_edge,
     host = n.host, signing_key = n.signing_key, changed_at = n.changed_at, fetch_token = n.fetch_token,
     fetch_after = n.fetch_after, latest_asked_at = n.latest_asked_at, audited_at = n.audited_at,
-    hastened_at = n.hastened_at
+    hastened_at = n.hastened_at, invalid_count = n.invalid_count, invalid_edge = n.invalid_edge,
+    first_indexed_at = n.first_indexed_at, status_changed_at = n.status_changed_at,
+    -- once something of it was verified, or a host knows it, it is no invention of whoever listed it
+    listed_by = case when n.rev is null and n.visible then r.listed_by end
 from unnest(
     :repos::text[], :spaces::text[], :states::text[], :reasons::text[], :revs::text[], :commit_cids::text[],
     :data_cids::text[], :visibles::boolean[], :statuses::text[], :memory_counts::integer[], :memory_bytes::bigint[],
     :edge_counts::integer[], :over_quota_counts::integer[], :quota_edges::text[], :hosts::text[], :signing_keys::text[],
     :changed_ats::timestamptz[], :fetch_tokens::uuid[], :fetch_afters::timestamptz[],
-    :latest_asked_ats::timestamptz[], :audited_ats::timestamptz[], :hastened_ats::timestamptz[]
+    :latest_asked_ats::timestamptz[], :audited_ats::timestamptz[], :hastened_ats::timestamptz[],
+    :invalid_counts::integer[], :invalid_edges::text[], :first_indexed_ats::timestamptz[],
+    :status_changed_ats::timestamptz[]
 ) as n (
     repo, space, state, reason, rev, commit_cid, data_cid, visible, status, memory_count, memory_bytes, edge_count,
     over_quota_count, quota_edge, host, signing_key, changed_at, fetch_token, fetch_after, latest_asked_at, audited_at,
-    hastened_at
+    hastened_at, invalid_count, invalid_edge, first_indexed_at, status_changed_at
 )
 where (r.repo, r.space) = (n.repo, n.space);
 
@@ -63,21 +69,27 @@ on conflict (repo, source) do update set
 -- name: upsert_requests
 -- Things to ask of a host or directory. What is asked again is asked later, whoever's clock says when: an answer that
 -- is under way does not count for it.
-insert into requests (repo, space, kind, reason, requested_at, not_before, tracked)
-select n.repo, n.space, n.kind, n.reason, n.at, n.at,
-    exists (select from repos t where (t.repo, t.space) = (n.repo, n.space))
+-- A clock that is ahead puts nothing off: what is due is told by the database's.
+insert into requests (repo, space, kind, reason, requested_at, not_before, tracked, host)
+select n.repo, n.space, n.kind, n.reason, n.at, least(n.at, clock_timestamp()), t.repo is not null,
+    coalesce(t.host, '')
 from unnest(:repos::text[], :spaces::text[], :kinds::text[], :reasons::text[], :times::timestamptz[])
     as n (repo, space, kind, reason, at)
+left join repos t on (t.repo, t.space) = (n.repo, n.space)
 order by n.repo, n.space, n.kind -- also of strangers, who have no row to lock
 on conflict (repo, space, kind) do update set
-    reason = excluded.reason,
+    -- an identity that has to be renewed has to be, however many commits wait for its key meanwhile
+    reason = case
+        when (excluded.kind, excluded.reason) = ('identity', 'key_unknown') and requests.reason <> 'handle_unsettled'
+        then requests.reason else excluded.reason
+    end,
     requested_at = greatest(excluded.requested_at, requests.requested_at + interval '1 microsecond'),
     tracked = excluded.tracked;
 
 -- name: hasten_requests
 -- What waits because it failed waits no longer; locked in order. What is due soon is left alone, for it may be a claim:
 -- somebody works on it just now.
-update requests r set not_before = h.at
+update requests r set not_before = least(h.at, clock_timestamp())
 from (
     select q.repo, q.space, q.kind, n.at
     from unnest(:repos::text[], :spaces::text[], :kinds::text[], :times::timestamptz[]) as n (repo, space, kind, at)
@@ -109,7 +121,7 @@ with answered as (
     order by r.repo, r.space, r.kind
     for update of r
 ), due as (
-    update requests r set not_before = a.asked_at, attempts = 0, failure = null
+    update requests r set not_before = least(a.asked_at, clock_timestamp()), attempts = 0, failure = null
     from answered a
     where (r.repo, r.space, r.kind) = (a.repo, a.space, a.kind) and a.asked_again
 )
@@ -124,8 +136,12 @@ from requests
 where space = '' and repo = any(:repos::text[]);
 
 -- name: purge_memories
--- All memories of these repos.
-delete from memories where (repo, space) in (select * from unnest(:repos::text[], :spaces::text[]));
+-- All memories of these repos, and what they counted.
+with emptied as (
+    update repos set entry_count = 0, entry_bytes = 0
+    where (repo, space) in (select * from unnest(:repos::text[], :spaces::text[])) and entry_count > 0
+)
+delete from memories where (repo, space) in (select * from unnest(:repos, :spaces));
 
 -- name: purge_edges
 -- All edges of these repos.

@@ -39,3 +39,41 @@ returning r.repo, r.space, r.kind, r.reason, r.attempts, r.requested_at, :tracke
 -- name: postpone_request
 -- It could not be answered now.
 update requests set not_before = :not_before where repo = :repo and space = :space and kind = :kind;
+
+-- name: claim_handles
+-- Handles of tracked repos that are to be asked for again, those first that were missed least often; no more than that
+-- many wait for it at a time, whoever claimed them. What is claimed is due again later, if its answer is lost. Nobody is
+-- shown a stranger's: it is put off for as long as it is old, so that strangers keep no others waiting.
+with due as (
+    select i.repo, i.handle_misses, i.handle_retry_at,
+        exists (select from repos r where (r.repo, r.space) = (i.repo, '')) as tracked
+    from identities i
+    where i.handle_retry_at <= :now
+    order by i.handle_retry_at
+    limit :looked_at
+    for update of i skip locked
+), chosen as (
+    select repo from due
+    where tracked
+    order by handle_misses, handle_retry_at
+    limit greatest(0, :at_most::integer - (
+        select count(*) from requests r where r.kind = 'identity' and r.tracked and r.reason = :reason
+    ))
+), put_off as (
+    update identities i
+    set handle_retry_at = :now + least(greatest(:now - i.resolved_at, :shortest::interval), :longest::interval)
+    from due d
+    where i.repo = d.repo and not d.tracked
+)
+update identities i set handle_retry_at = :now + :shortest::interval
+from chosen c
+where i.repo = c.repo
+returning i.repo;
+
+-- name: ask_for_handles
+-- Who is asked for anyway is not asked for twice at a time.
+insert into requests (repo, kind, reason, requested_at, not_before)
+select repo, 'identity', :reason, :now, :now
+from unnest(:repos::text[]) as n (repo)
+order by repo
+on conflict (repo, space, kind) do nothing;

@@ -56,7 +56,10 @@ order by source;
 
 -- name: unfinished_sweeps
 -- Searches for repos that have not come to their end.
-select origin, repos_found, started_at, updated_at from discoveries where finished_at is null order by origin;
+select origin, repos_found, started_at, updated_at, held_up_at
+from discoveries
+where finished_at is null
+order by origin;
 
 -- name: backlog
 -- Frames that are kept aside.

@@ -70,6 +70,12 @@ from (
 where before < :bytes_max
 order by rev, seq, source;
 
+-- name: waiting_commits
+-- Which commits of a repo wait for a fetch, in order.
+select rev, source, seq from parked_commits
+where repo = :repo and reason = :resyncing
+order by rev, seq, source;
+
 -- name: unpark_commits
 -- Parked commits that are judged in the same transaction; locked in order, for strangers have no row to lock.
 with judged as (

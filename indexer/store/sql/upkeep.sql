@@ -40,34 +40,17 @@ update memory_versions v set
 from slice s
 where (v.repo, v.space, v.rkey, v.number) = (s.repo, s.space, s.rkey, s.number);
 
--- name: expire_invalid_records
--- Records that fail the lexicon. At its repo's quota edge and behind it a row stays, emptied: a record of which nothing
--- is held there counts as one that the quota keeps out.
+-- name: erase_invalid_excerpts
+-- The beginnings of records that fail the lexicon. That one does stays known for as long as it stands: when the edge of
+-- its repo's quota moves before it, it is counted among what is kept out.
 with slice as (
-    select i.repo, i.space, i.rkey, i.seen_at, octet_length(i.excerpt) as excerpt_bytes,
-        coalesce(i.rkey >= r.quota_edge, false) as kept
-    from invalid_records i
-    left join repos r on (r.repo, r.space) = (i.repo, i.space)
-    where i.seen_at < :before
-        and (i.seen_at, i.repo, i.space, i.rkey) > (:after_seen_at::timestamptz, :after_repo, :after_space, :after_rkey)
-    order by i.seen_at, i.repo, i.space, i.rkey
+    select repo, space, rkey from invalid_records
+    where excerpt <> '' and seen_at < :before
+    order by seen_at
     limit :at_most
-    for update of i skip locked
-), emptied as (
-    update invalid_records i set excerpt = ''
-    from slice s
-    where (i.repo, i.space, i.rkey) = (s.repo, s.space, s.rkey) and s.kept and s.excerpt_bytes > 0
-    returning true
-), deleted as (
-    delete from invalid_records i
-    using slice s
-    where (i.repo, i.space, i.rkey) = (s.repo, s.space, s.rkey) and not s.kept
-    returning true
+    for update skip locked
 )
-select (select count(*) from emptied) + (select count(*) from deleted) as rows, seen_at, repo, space, rkey
-from slice
-order by seen_at desc, repo desc, space desc, rkey desc
-limit 1;
+update invalid_records i set excerpt = '' from slice s where (i.repo, i.space, i.rkey) = (s.repo, s.space, s.rkey);
 
 -- name: expire_account_statuses
 -- Words on accounts whose first commit waited for a key, and that were never tracked; a page of all words at a time.
@@ -109,6 +92,39 @@ select (select count(*) from deleted) as rows, repo, space, kind from page
 order by repo desc, space desc, kind desc
 limit 1;
 
+-- name: expire_access_tokens
+-- Access tokens that hold no more.
+with slice as (
+    select repo, id from access_tokens
+    where expires_at < :before
+    order by expires_at
+    limit :at_most
+    for update skip locked
+)
+delete from access_tokens a using slice s where (a.repo, a.id) = (s.repo, s.id);
+
+-- name: expire_seen_tokens
+-- Service-auth tokens that were used, and hold no more by any clock.
+with slice as (
+    select repo, jti_sha256 from seen_tokens
+    where expires_at < :before
+    order by expires_at
+    limit :at_most
+    for update skip locked
+)
+delete from seen_tokens t using slice s where (t.repo, t.jti_sha256) = (s.repo, s.jti_sha256);
+
+-- name: expire_deletions
+-- What no backup is left of that would bring it back.
+with slice as (
+    select repo, subject_sha256 from deletions
+    where deleted_at < :before
+    order by deleted_at
+    limit :at_most
+    for update skip locked
+)
+delete from deletions d using slice s where (d.repo, d.subject_sha256) = (s.repo, s.subject_sha256);
+
 -- name: repos_tracked_since
 -- Repos that somebody began to track, by any process.
 select repo, tracked_at from repos where space = '' and tracked_at > :since order by tracked_at;
@@ -122,7 +138,8 @@ where not exists (select from requests r where (r.repo, r.space, r.kind) = (n.re
 -- What metrics tell of the tables.
 select
     (select count(*) from parked_commits) as parked_commits,
-    (select count(*) from quarantine) as quarantined_frames;
+    (select count(*) from quarantine) as quarantined_frames,
+    (select count(*) from requests where kind = 'fetch' and failure = 'disk_unavailable') as without_disk;
 
 -- name: unwhole_repos
 -- Repos that are not known to be whole, by state.
