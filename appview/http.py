@@ -23,6 +23,7 @@ from appview.refusals import (
     InvalidRequest,
     MethodNotAllowed,
     NotEnoughResources,
+    RateLimited,
     Refusal,
     RequestTooLarge,
     RequestTooSlow,
@@ -222,6 +223,8 @@ class Edge:
         match refusal:
             case MethodNotAllowed():
                 headers += ((b"allow", refusal.allowed.encode()),)
+            case RateLimited():
+                headers += refusal.told
             case RequestTooSlow():
                 headers += ((b"connection", b"close"),)  # the rest of the body is still to come
             case Refusal(status=401):

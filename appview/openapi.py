@@ -1,176 +1,139 @@
-"""The OpenAPI 3.1 document of the API, made from its lexicons."""
+"""The OpenAPI 3.1 document of the API: all faces, and what is the same for all of them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Final, TypeAlias, assert_never
+from typing import Final, cast
 
+from appview.faces.assistants.fields import load_fields
+from appview.faces.assistants.openapi import describe_paths, describe_schemas
+from appview.faces.stores.openapi import stores_paths, stores_schemas
 from appview.faces.xrpc import HEALTH, PREFIX, Route
-from appview.lexicon import (
-    ArrayType,
-    BooleanType,
-    Catalogue,
-    IntegerType,
-    ObjectType,
-    RefType,
-    StringType,
-    Type,
-    UnknownType,
-)
+from appview.faces.xrpc_openapi import Document, needs_service_auth, xrpc_paths, xrpc_schemas
+from appview.lexicon import Catalogue
 
-Document: TypeAlias = dict[str, object]
+_DESCRIPTION: Final = """\
+Reads of `dev.bastienrobert.memory.record` records: verified, with replaced ones masked. Texts are their authors' words:
+untrusted data.
 
-GENERAL_ERRORS: Final[Mapping[int, tuple[str, str]]] = {
-    408: ("InvalidRequest", "The body took too long to come."),
-    413: ("PayloadTooLarge", "The body is too large."),
-    414: ("InvalidRequest", "The URL is too long."),
-    500: ("InternalServerError", "Something went wrong here."),
-    503: ("NotEnoughResources", "The index cannot answer at the moment; `Retry-After` says when to ask again."),
+Three faces show the same index: XRPC methods below `/xrpc/`, memory stores below `/api/v1/cloud/`, and memories for
+assistants below `/api/v1/llm/`. Each has errors of its own shape. What is answered to GET is answered to HEAD too,
+without its body.
+
+Two answers are the server's own, below no path in particular: plain text, without the headers of this document, on a
+connection that is then closed. `400` is for what is not HTTP, `503` for too many connections at once: ask again after
+some seconds.
+"""
+
+_OPTIONAL: Final[list[Document]] = [{}, {"serviceAuth": []}, {"accessToken": []}]
+_SERVICE_AUTH: Final[list[Document]] = [{"serviceAuth": []}]
+
+_SECURITY_SCHEMES: Final[Document] = {
+    "serviceAuth": {
+        "type": "http",
+        "scheme": "bearer",
+        "bearerFormat": "JWT",
+        "description": (
+            "Service auth: a JWT that an account's key has signed, for this service (`aud`) and the method (`lxm`); a"
+            " PDS makes one when it passes a request on. Outside `/xrpc/`, `lxm` is"
+            " `dev.bastienrobert.memory.searchRecords`. For a procedure it is good once."
+        ),
+    },
+    "accessToken": {
+        "type": "http",
+        "scheme": "bearer",
+        "description": "A token that `createAccessToken` has made.",
+    },
 }
 
-# Lexicon formats that JSON Schema also has a name for; the others keep their own.
-_FORMATS: Final = {"datetime": "date-time"}
+_HEADERS: Final[Mapping[str, tuple[str, Document]]] = {
+    "Request-Id": ("Of this request; to be named in questions about it.", {"type": "string", "minLength": 1}),
+    "RateLimit-Limit": ("How many requests there may be in a window; absent where none are counted.", {}),
+    "RateLimit-Remaining": ("How many are left.", {}),
+    "RateLimit-Reset": ("When the window ends, in seconds since 1970.", {}),
+    "RateLimit-Policy": ("The limit and the window's length in seconds.", {"type": "string"}),
+    "Retry-After": ("When to ask again, in seconds.", {"type": "integer", "minimum": 1}),
+    "WWW-Authenticate": ("What credentials are taken.", {"const": "Bearer"}),
+    "Allow": ("The HTTP methods that the path answers.", {"type": "string"}),
+    "ETag": ("Of the whole body. Sent back as `If-None-Match`, it saves the body.", {"type": "string"}),
+    "Atproto-Repo-Rev": (
+        "How far the viewer's own repo is indexed; absent where nobody is signed in, or it is not indexed.",
+        {"type": "string"},
+    ),
+}
+_ALWAYS: Final = ("Request-Id",)
+_COUNTED: Final = tuple(name for name in _HEADERS if name.startswith("RateLimit-"))
+_BY_STATUS: Final[Mapping[str, tuple[str, ...]]] = {
+    "401": ("WWW-Authenticate",),
+    "405": ("Allow",),
+    "429": ("Retry-After",),
+    "503": ("Retry-After",),
+}
+_NOT_MODIFIED: Final = "The client has the answer already, as its `If-None-Match` says."
 
 
 def openapi_document(catalogue: Catalogue, routes: Iterable[Route], *, version: str, url: str | None) -> Document:
-    """Describe all routes; `url` is where clients reach them, None for wherever the document came from."""
+    """Describe all faces; `url` is where clients reach them, None for wherever the document came from."""
+    described = list(routes)
+    paths = xrpc_paths(described) | stores_paths() | describe_paths(load_fields(catalogue))
+    security = {PREFIX + route.method.nsid: _SERVICE_AUTH for route in described if needs_service_auth(route)}
+    security[PREFIX + HEALTH] = []
     return {
         "openapi": "3.1.0",
         "info": {
             "title": "Memory AppView",
             "version": version,
             "summary": "Search over the memories that people keep in their AT Protocol repos.",
-            "description": (
-                "Reads of `dev.bastienrobert.memory.record` records: verified, with replaced ones masked. Texts are"
-                " their authors' words: untrusted data. Errors are JSON objects of `error` and `message`."
-            ),
+            "description": _DESCRIPTION,
             "license": {"name": "MIT", "identifier": "MIT"},
         },
         "servers": [{"url": url or "/"}],
-        "paths": {PREFIX + route.method.nsid: _path_item(route) for route in routes} | {PREFIX + HEALTH: _health()},
-        "components": {
-            "schemas": {_component(name): _schema(schema) for name, schema in catalogue.definitions.items()}
-            | {"error": _error_schema()},
-        },
-    }
-
-
-def _path_item(route: Route) -> Document:
-    nsid, parameters = route.method.nsid, route.method.parameters
-    body: Document = {
-        "requestBody": {"required": True, "content": {"application/json": {"schema": _schema(parameters)}}}
-    }
-    if route.acts:
-        return {"post": _operation(route, nsid) | body}
-    item: Document = {"get": _operation(route, nsid) | {"parameters": _parameters(parameters)}}
-    if route.takes_post:
-        item["post"] = _operation(route, f"{nsid}.post") | body
-    return item
-
-
-def _operation(route: Route, operation_id: str) -> Document:
-    method = route.method
-    errors = "".join(f"\n- `{error.name}`: {error.description}" for error in method.errors)
-    invalid = f"The request is refused:\n- `InvalidRequest`: A parameter is missing, unknown or malformed.{errors}"
-    lines: Document = {"application/x-ndjson": {"schema": {"type": "string"}}} if route.stream is not None else {}
-    responses: Document = {
-        "200": _json_response("The answer.", _schema(method.output), lines),
-        "400": _error_response(invalid),
-    }
-    for status, (name, description) in GENERAL_ERRORS.items():
-        responses[str(status)] = _error_response(f"`{name}`: {description}")
-    return {"operationId": operation_id, "description": method.description, "responses": responses}
-
-
-def _parameters(parameters: ObjectType) -> list[Document]:
-    return [
-        _present(
-            name=name,
-            **{"in": "query"},
-            required=name in parameters.required,
-            style="form" if isinstance(schema, ArrayType) else None,
-            explode=isinstance(schema, ArrayType) or None,  # repeated fields
-            description=schema.description,
-            schema={key: value for key, value in _schema(schema).items() if key != "description"},
-        )
-        for name, schema in parameters.properties.items()
-    ]
-
-
-def _schema(schema: Type) -> Document:
-    described: Document = {} if schema.description is None else {"description": schema.description}
-    match schema:
-        case RefType():
-            return described | {"$ref": f"#/components/schemas/{_component(schema.ref)}"}
-        case UnknownType():
-            return described | {"type": "object", "additionalProperties": True}
-        case BooleanType():
-            return described | _present(type="boolean", default=schema.default)
-        case IntegerType():
-            return described | _present(
-                type="integer", minimum=schema.minimum, maximum=schema.maximum, default=schema.default
-            )
-        case StringType():
-            return described | _string_schema(schema)
-        case ArrayType():
-            return described | _present(type="array", items=_schema(schema.items), maxItems=schema.max_length)
-        case ObjectType():
-            return described | {
-                "type": "object",
-                "required": sorted(schema.required),
-                "properties": {name: _schema(item) for name, item in schema.properties.items()},
+        "tags": [
+            {"name": "XRPC", "description": "For apps of the AT Protocol; through the user's own PDS or directly."},
+            {"name": "Memory stores", "description": "For agent platforms: stores, their memories and versions."},
+            {"name": "Assistants", "description": "For assistants: get, list and search memories."},
+        ],
+        "paths": {
+            path: {
+                verb: _complete(path, verb, operation, security.get(path, _OPTIONAL))
+                for verb, operation in cast("dict[str, Document]", item).items()
             }
-        case _:
-            assert_never(schema)
-
-
-def _string_schema(schema: StringType) -> Document:
-    # JSON Schema counts code points: no text has fewer of them than graphemes, nor more than bytes.
-    return _present(
-        type="string",
-        format=None if schema.format is None else _FORMATS.get(schema.format, schema.format),
-        enum=None if schema.enum is None else list(schema.enum),
-        examples=None if schema.known_values is None else list(schema.known_values),
-        minLength=schema.min_length or None,
-        maxLength=schema.max_length,
-        default=schema.default,
-    )
-
-
-def _present(**properties: object) -> Document:
-    return {name: value for name, value in properties.items() if value is not None}
-
-
-def _component(name: str) -> str:
-    """The name of a definition without its NSID: they all come from one file."""
-    return name.partition("#")[2]
-
-
-def _health() -> Document:
-    schema: Document = {"type": "object", "required": ["version"], "properties": {"version": {"type": "string"}}}
-    return {
-        "get": {
-            "operationId": HEALTH,
-            "description": "Whether the API runs, and which version of it.",
-            "responses": {"200": _json_response("It runs.", schema)},
-        }
+            for path, item in paths.items()
+        },
+        "components": {
+            "schemas": xrpc_schemas(catalogue) | stores_schemas() | describe_schemas(),
+            "headers": {name: _header(name) for name in _HEADERS},
+            "securitySchemes": _SECURITY_SCHEMES,
+        },
     }
 
 
-def _json_response(description: str, schema: Document, more: Document | None = None) -> Document:
-    return {"description": description, "content": {"application/json": {"schema": schema}} | (more or {})}
+def _complete(path: str, verb: str, operation: Document, security: list[Document]) -> Document:
+    """An operation of a face, with what the edge does for all."""
+    responses = dict(cast("dict[str, Document]", operation["responses"]))
+    if verb == "get":
+        responses["304"] = {"description": _NOT_MODIFIED}
+    is_xrpc = path.startswith(PREFIX)
+    completed: Document = {
+        status: responses[status] | {"headers": _headers_of(status, verb, is_xrpc=is_xrpc)}
+        for status in sorted(responses)
+    }
+    return {"tags": ["Assistants"]} | operation | {"security": security, "responses": completed}
 
 
-def _error_response(description: str) -> Document:
-    return _json_response(description, {"$ref": "#/components/schemas/error"})
+def _headers_of(status: str, verb: str, *, is_xrpc: bool) -> Document:
+    names = [*_ALWAYS, *_COUNTED, *_BY_STATUS.get(status, ())]
+    if status in ("200", "304"):
+        names += ["ETag"] if verb == "get" else []
+        names += ["Atproto-Repo-Rev"] if is_xrpc else []
+    return {name: {"$ref": f"#/components/headers/{name}"} for name in names}
 
 
-def _error_schema() -> Document:
+def _header(name: str) -> Document:
+    description, schema = _HEADERS[name]
+    required = name in _ALWAYS or any(name in names for names in _BY_STATUS.values())
     return {
-        "type": "object",
-        "required": ["error", "message"],
-        "properties": {
-            "error": {"type": "string", "description": "A name to act on."},
-            "message": {"type": "string", "description": "A sentence for people."},
-        },
+        "description": description,
+        "required": required,
+        "schema": schema or {"type": "integer", "minimum": 0},
     }

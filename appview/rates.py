@@ -63,7 +63,7 @@ class Rates:
         if window is None or now >= window.ends_at:
             window = self._begin(client, now)
         if window.taken >= self._limit:
-            raise RateLimited(max(1, ceil(window.ends_at - now)))
+            raise self._limited(window, now)
         window.taken += 1
         return Allowance(self._limit, self._limit - window.taken, ceil(window.ends_at))
 
@@ -72,9 +72,13 @@ class Rates:
         window = None if client is None else self._counted.get(client)
         if window is None or not self._limit:
             return
-        left_s = window.ends_at - self._clock().timestamp()
-        if window.taken >= self._limit and left_s > 0:
-            raise RateLimited(max(1, ceil(left_s)))
+        now = self._clock().timestamp()
+        if window.taken >= self._limit and window.ends_at > now:
+            raise self._limited(window, now)
+
+    def _limited(self, window: _Window, now: float) -> RateLimited:
+        allowance = Allowance(self._limit, 0, ceil(window.ends_at))
+        return RateLimited(max(1, ceil(window.ends_at - now)), allowance.headers())
 
     def _begin(self, client: str, now: float) -> _Window:
         self._counted.pop(client, None)

@@ -114,9 +114,11 @@ class RateLimited(Refusal):
     status = 429
     error = "RateLimitExceeded"
 
-    def __init__(self, retry_after_s: int) -> None:
+    def __init__(self, retry_after_s: int, told: tuple[tuple[bytes, bytes], ...] = ()) -> None:
+        """`told`: the headers that say which limit it is."""
         super().__init__()
         self.retry_after_s = retry_after_s
+        self.told = told
 
 
 class AuthenticationRequired(Refusal):

@@ -18,7 +18,6 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from appview.access import Access, Viewer
 from appview.call import Answer, Resources, Stream, Turns
-from appview.did_document import service_did
 from appview.faces.assistants.face import AssistantsFace
 from appview.faces.assistants.fields import load_fields
 from appview.faces.stores.face import StoresFace
@@ -44,6 +43,7 @@ from memory.database import Database, connect_database
 from memory.errors import Misconfigured, Unavailable
 from memory.health import build_health_app, serve_health
 from memory.identities import Identities, open_identities
+from memory.service_did import service_did
 from memory.settings import Settings
 from memory.tasks import TaskGroup
 from memory.telemetry import get_logger

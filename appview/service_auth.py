@@ -17,7 +17,6 @@ from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from typing import Final, NoReturn, cast
 
-from appview.did_document import APPVIEW_FRAGMENT
 from appview.refusals import (
     BadJwt,
     BadJwtAudience,
@@ -28,6 +27,7 @@ from appview.refusals import (
     JwtExpired,
 )
 from memory.identifiers import is_did
+from memory.service_did import APPVIEW_FRAGMENT
 from memory.signatures import PublicKey, SignatureVerdict
 
 MAX_TOKEN_BYTES: Final = 4096

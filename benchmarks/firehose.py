@@ -95,6 +95,7 @@ async def rate_of_daemon(database: Database, url: str, first: list[bytes], mix: 
         limits=LIMITS,
         batch_events=500,
         version_content=timedelta(days=30),
+        deletions_kept=timedelta(days=90),
         health=None,
         clock=lambda: datetime.now(UTC),
     )

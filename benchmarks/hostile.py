@@ -53,8 +53,8 @@ select n.repo, '3l22222222222', $3, n.seq, n.frame, 'key_unknown', now()
 from unnest($1::text[], $2::bytea[]) with ordinality as n (repo, frame, seq)
 """
 _REQUEST: Final = """
-insert into requests (repo, kind, reason, requested_at, not_before)
-select repo, 'identity', reason, parked_at, parked_at from parked_commits
+insert into requests (repo, kind, reason, requested_at, not_before, tracked)
+select repo, 'identity', reason, parked_at, parked_at, false from parked_commits
 """
 _COUNTS: Final = """
 select (select count(*) from parked_commits) as parked,

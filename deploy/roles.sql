@@ -43,6 +43,16 @@ exception
 end
 $$;
 
+-- The planner's samples of what was deleted are vacuumed with it. Before Postgres 17 only the owner of the database may.
+do $$
+begin
+    grant maintain on pg_catalog.pg_statistic to memory_indexer;
+exception
+    when insufficient_privilege or syntax_error then
+        raise notice 'pg_statistic is left to autovacuum: docs/erasure.md tells what that means';
+end
+$$;
+
 do $$
 begin
     execute format('grant connect, create on database %I to memory_indexer', current_database());

@@ -209,10 +209,10 @@ async def _delete(
     database: Database, writer: Writer, gone: Sequence[Deletion], applied: Applied, now: datetime
 ) -> None:
     """A takedown that is lifted at once: what is held goes, nothing is kept away, and the repo is fetched."""
-    async with database.transaction() as conn:
-        held = await deletions.held_though_deleted(conn, gone)
-        unparked = await deletions.drop_parked_before(conn, gone)
-        await writer.take(conn, [FetchOrdered(Place(LEDGER, 0, now), repo, "restored") for repo in unparked], now)
+    async with writer.transaction(now) as taking:
+        held = await deletions.held_though_deleted(taking.conn, gone)
+        unparked = await deletions.drop_parked_before(taking.conn, gone)
+        await taking.take([FetchOrdered(Place(LEDGER, 0, now), repo, "restored") for repo in unparked])
     whole = {each.repo for each in held if each.rkey is None}
     held = [each for each in held if each.rkey is None or each.repo not in whole]
     orders: list[list[Arrival]] = []

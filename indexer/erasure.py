@@ -23,7 +23,7 @@ from memory.telemetry import get_logger
 
 EVERY: Final = timedelta(hours=12)
 LOOK_EVERY_S: Final = 600.0
-# Nobody can read a table while it is written anew: about a second, for so much.
+# Nobody can read a table while it is written anew.
 REWRITTEN_BYTES_MAX: Final = 64 * 1024 * 1024
 LOCK_WAIT_S: Final = 2  # who waits for a lock keeps others waiting; a little more than autovacuum takes to give way
 LOCK_ATTEMPTS: Final = 5

@@ -35,6 +35,8 @@ class HeldRecord:
     last_number: int  # of the newest version; 0 = never seen
     last_operation: Operation | None
     invalid_cid: str | None  # of the current invalid record
+    content_bytes: int = 0
+    masked: bool = False
 
 
 NOTHING_HELD = HeldRecord(None, None, None, None, 0, (), False, None, 0, None, None)
@@ -151,6 +153,16 @@ class RecordState:
         if self.versions:
             return self.versions[-1].number, self.versions[-1].operation
         return self.held.last_number, self.held.last_operation
+
+    def entry_growth(self) -> tuple[int, int]:
+        """By how much storing this batch's memory grows what of the repo is in view, and its bytes.
+
+        A new one is in view until its mask is judged, one that is overwritten stays where it was.
+        """
+        memory, held = self.memory, self.held
+        if memory is None or held.masked:
+            return 0, 0
+        return (0, memory.content_bytes - held.content_bytes) if held.cid else (1, memory.content_bytes)
 
     def growth(self) -> tuple[int, int, int, int]:
         """By how much the repo's memories, record bytes, edges and invalid records grow."""

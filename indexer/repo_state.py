@@ -61,6 +61,8 @@ class RepoRow:
     invalid_edge: str | None = None  # from this rkey on invalid records are kept out; before `quota_edge`, or null
     first_indexed_at: datetime | None = None  # when its contents were first known
     status_changed_at: datetime | None = None  # when `visible` or `status` last became another
+    entries_added: int = 0  # by this batch, of what is in view
+    entry_bytes_added: int = 0
     changed: bool = False
 
     @property
@@ -81,6 +83,13 @@ class RepoRow:
     def usage(self) -> tuple[int, int, int]:
         """Memories, record bytes, edges."""
         return self.memory_count, self.memory_bytes, self.edge_count
+
+    def count_entries(self, entries: int, content_bytes: int) -> None:
+        """So many more are in view, beside what statements count by themselves: what is deleted, or judged anew."""
+        if entries or content_bytes:
+            self.entries_added += entries
+            self.entry_bytes_added += content_bytes
+            self.changed = True
 
     def applied(self, *, rev: str, commit_cid: str, data_cid: str, at: datetime) -> None:
         """Moves the rev gate; revs only grow."""

@@ -221,6 +221,7 @@ async def examine(settings: Settings) -> Report:
         given.plc_url,
         tuple(ports),
         _disk(given),
+        api.public_url,
     )
     return await examination.examine(subject, network=Network(), clock=_utc_now)
 

@@ -7,7 +7,8 @@ finds there. A kill at any moment loses and doubles nothing: all of a batch is t
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from time import monotonic
@@ -15,30 +16,12 @@ from typing import TypeAlias
 
 from indexer import masks, quota
 from indexer.arrivals import (
-    AccountAsked,
-    AccountChanged,
     Arrival,
     Batch,
     CommitArrived,
     CommitParked,
-    CommitRefused,
-    CommitUnparked,
     ContentsFetched,
-    DeletionConfirmed,
-    FetchApplied,
-    FetchBegun,
-    FetchFailed,
-    FetchLifted,
-    FetchOrdered,
-    FrameBroken,
     FrameIgnored,
-    HeadCompared,
-    IdentityAnnounced,
-    IdentityResolved,
-    RepoCutOff,
-    RequestAnswered,
-    RestoreOrdered,
-    SyncArrived,
     TakedownOrdered,
 )
 from indexer.books import Effect, RecordKey
@@ -52,6 +35,7 @@ from indexer.store import deletions, denials, streams
 from indexer.store import records as record_rows
 from indexer.store import repos as repo_rows
 from indexer.store.records import CurrentMemory
+from indexer.subjects import account_of, repo_of, touched
 from indexer.verify.reasons import Fault
 from memory.database import Database
 from memory.errors import Unavailable
@@ -102,7 +86,7 @@ class Writer:
         until the arrival that it refuses is alone, and that one is judged without its data.
         """
         try:
-            outcome = await self._transact(batch, now, self._take)
+            outcome = await self._transact(batch, now, self.take)
         except (StatementFailed, StatementTimedOut) as failure:
             if not is_about_data(failure):
                 raise
@@ -121,19 +105,16 @@ class Writer:
                 await streams.advance_cursors(conn, batch.positions, now)
             return outcome
 
-    async def take(
-        self, conn: Connection, arrivals: Sequence[Arrival], now: datetime, look: Look | None = None
-    ) -> Outcome:
-        """Applies arrivals within a transaction of the caller's, who commits it; raises what the database does."""
-        outcome = await self._take(conn, arrivals, look)
-        await _count_rejections(conn, outcome, now)
-        return outcome
+    @asynccontextmanager
+    async def transaction(self, now: datetime) -> AsyncGenerator[Taking]:
+        """A transaction of the caller's, in which it takes as it likes; raises what the database does."""
+        async with self._database.transaction() as conn:
+            taking = Taking(self, conn, now)
+            yield taking
+            await _count_rejections(conn, taking.outcome, now)
 
-    async def take_storable(self, conn: Connection, arrivals: Sequence[Arrival], now: datetime) -> None:
-        """As `take`; what the database refuses to hold takes nothing else along."""
-        await _count_rejections(conn, await self._take_or_halve(conn, arrivals), now)
-
-    async def _take(self, conn: Connection, arrivals: Sequence[Arrival], look: Look | None = None) -> Outcome:
+    async def take(self, conn: Connection, arrivals: Sequence[Arrival], look: Look | None = None) -> Outcome:
+        """Applies arrivals within a transaction, whose end counts what was rejected."""
         ledger = await self._load(conn, arrivals)
         if look is not None:
             look(ledger)
@@ -146,20 +127,21 @@ class Writer:
 
     async def _take_in_halves(self, conn: Connection, arrivals: Sequence[Arrival]) -> Outcome:
         await _lock(conn, arrivals)  # all of them before the first half, and so in order
-        return await self._take_or_halve(conn, arrivals)
+        return await self.take_or_halve(conn, arrivals)
 
-    async def _take_or_halve(self, conn: Connection, arrivals: Sequence[Arrival]) -> Outcome:
+    async def take_or_halve(self, conn: Connection, arrivals: Sequence[Arrival]) -> Outcome:
+        """As `take`; what the database refuses to hold takes nothing else along."""
         try:
             async with conn.transaction():
-                return await self._take(conn, arrivals)
+                return await self.take(conn, arrivals)
         except (StatementFailed, StatementTimedOut) as failure:
             if not is_about_data(failure):
                 raise
             if len(arrivals) == 1:
-                return await self._take_or_halve(conn, [_without_data(arrivals[0], failure)])
+                return await self.take_or_halve(conn, [_without_data(arrivals[0], failure)])
         middle = len(arrivals) // 2
-        outcome = await self._take_or_halve(conn, arrivals[:middle])
-        outcome.add(await self._take_or_halve(conn, arrivals[middle:]))
+        outcome = await self.take_or_halve(conn, arrivals[:middle])
+        outcome.add(await self.take_or_halve(conn, arrivals[middle:]))
         return outcome
 
     async def keep_statistics(self, written: Iterable[MemoryOp]) -> None:
@@ -181,10 +163,10 @@ class Writer:
     async def _load(self, conn: Connection, arrivals: Sequence[Arrival]) -> Ledger:
         """What the arrivals are judged against, its repos' rows locked."""
         rows = await _lock(conn, arrivals)
-        touched = set(_touched(arrivals))
+        keys = set(touched(arrivals))
         fresh = {arrival.repo for arrival in arrivals if isinstance(arrival, ContentsFetched) and arrival.fresh}
-        known = sorted(key for key in touched if key[0] not in fresh)
-        explained = {repo for repo in map(_account_of, arrivals) if repo}
+        known = sorted(key for key in keys if key[0] not in fresh)
+        explained = {repo for repo in map(account_of, arrivals) if repo}
         if unseen := {row.repo for row in rows.values() if row.rev is None}:
             explained |= unseen & {each.commit.repo for each in arrivals if isinstance(each, CommitArrived)}
         ledger = Ledger(
@@ -193,7 +175,7 @@ class Writer:
             statuses=await repo_rows.account_statuses(conn, explained) if explained else {},
             identities={found.did: found for found in await load_identities(conn, explained)} if explained else {},
         )
-        ledger.denied = await denials.denied(conn, rows, touched)
+        ledger.denied = await denials.denied(conn, rows, keys)
         return ledger
 
     async def _store(self, conn: Connection, ledger: Ledger) -> None:
@@ -207,6 +189,8 @@ class Writer:
         changed = {key: state for key, state in ledger.records.items() if state.changed}
         if changed:
             await _store_records(conn, changed)
+            for (repo, space, _), state in changed.items():
+                ledger.rows[repo, space].count_entries(*state.entry_growth())
             affected = masks.affected(changed)
             affected += await quota.settle(conn, ledger, changed, self._limits)
             if affected:
@@ -247,6 +231,30 @@ class Writer:
         return self._totals
 
 
+@dataclass(slots=True)
+class Taking:
+    """A transaction in which a writer takes more than once.
+
+    What was rejected is counted at its end, in one go: those rows are every writer's, and whoever holds some of them
+    must not wait for anything any more.
+    """
+
+    writer: Writer
+    conn: Connection
+    now: datetime
+    outcome: Outcome = field(default_factory=Outcome)
+
+    async def take(self, arrivals: Sequence[Arrival], look: Look | None = None) -> Outcome:
+        """Applies arrivals; what `look` raises goes through."""
+        outcome = await self.writer.take(self.conn, arrivals, look)
+        self.outcome.add(outcome)
+        return outcome
+
+    async def take_storable(self, arrivals: Sequence[Arrival]) -> None:
+        """As `take`; what the database refuses to hold takes nothing else along."""
+        self.outcome.add(await self.writer.take_or_halve(self.conn, arrivals))
+
+
 # What is applied, or was applied before, is no rejection.
 _NO_REJECTION = (Effect.ACCEPTED, Effect.ALREADY_APPLIED)
 
@@ -283,48 +291,6 @@ def _without_data(arrival: Arrival, failure: StatementFailed | StatementTimedOut
             return FrameIgnored(arrival.place, Fault.UNSTORABLE)
 
 
-def _repo_of(arrival: Arrival) -> str | None:
-    match arrival:
-        case CommitArrived():
-            return arrival.commit.repo
-        case CommitRefused() | CommitParked() | CommitUnparked() | SyncArrived() | AccountChanged():
-            return arrival.repo
-        case IdentityAnnounced() | RequestAnswered() | RepoCutOff() | TakedownOrdered() | RestoreOrdered():
-            return arrival.repo
-        case FetchOrdered() | FetchBegun() | ContentsFetched() | FetchApplied() | FetchFailed() | FetchLifted():
-            return arrival.repo
-        case HeadCompared() | AccountAsked() | DeletionConfirmed():
-            return arrival.repo
-        case IdentityResolved():
-            return arrival.identity.did
-        case FrameIgnored() | FrameBroken():
-            return None
-
-
-def _touched(arrivals: Iterable[Arrival]) -> Iterator[RecordKey]:
-    for arrival in arrivals:
-        match arrival:
-            case CommitArrived():
-                for op in arrival.ops:
-                    yield arrival.commit.repo, PUBLIC, op.rkey
-            case ContentsFetched():
-                for op in arrival.ops:
-                    yield arrival.repo, PUBLIC, op.rkey
-            case TakedownOrdered(rkey=str() as rkey):
-                yield arrival.repo, PUBLIC, rkey
-            case _:
-                pass
-
-
-def _account_of(arrival: Arrival) -> str | None:
-    """The repo whose visibility may change."""
-    return (
-        _repo_of(arrival)
-        if isinstance(arrival, AccountChanged | AccountAsked | DeletionConfirmed | IdentityResolved)
-        else None
-    )
-
-
 async def _lock(conn: Connection, arrivals: Iterable[Arrival]) -> dict[RepoKey, RepoRow]:
     """The rows of the repos that `arrivals` are about, those of new repos made first."""
     first: dict[RepoKey, datetime] = {}
@@ -335,7 +301,7 @@ async def _lock(conn: Connection, arrivals: Iterable[Arrival]) -> dict[RepoKey, 
             first.setdefault((arrival.repo, PUBLIC), arrival.place.seen_at)
     if first:
         await repo_rows.insert_repos(conn, sorted(first.items()))
-    return await repo_rows.lock_repos(conn, {(repo, PUBLIC) for repo in map(_repo_of, arrivals) if repo})
+    return await repo_rows.lock_repos(conn, {(repo, PUBLIC) for repo in map(repo_of, arrivals) if repo})
 
 
 async def _store_repos(conn: Connection, ledger: Ledger) -> None:

@@ -22,7 +22,7 @@ from hashlib import blake2b
 from itertools import chain, pairwise
 from typing import NamedTuple
 
-import snowballstemmer
+import Stemmer
 
 from memory.folding import fold, fold_with_offsets
 from memory.scripts import CJK, HAN, MARKS, PICTOGRAPHS, UNSPACED
@@ -349,7 +349,7 @@ def _root(word: str) -> str:
     if not word.isalpha() or len(word) > _LONGEST_STEMMED:
         return word
     # A stemmer works inside itself, so threads cannot share one; to make one costs little.
-    return str(snowballstemmer.stemmer("english").stemWord(word))  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
+    return str(Stemmer.Stemmer("english").stemWord(word))  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
 
 
 def _root_forms(word: str) -> tuple[Form, ...]:

@@ -201,7 +201,8 @@ CREATE TABLE public.repos (
     first_indexed_at timestamp with time zone,
     status_changed_at timestamp with time zone,
     CONSTRAINT repos_state_check CHECK ((state = ANY (ARRAY['pending'::text, 'resyncing'::text, 'active'::text, 'desynchronized'::text, 'error'::text])))
-);
+)
+WITH (fillfactor='70');
 
 CREATE TABLE public.requests (
     repo text NOT NULL COLLATE pg_catalog."C",

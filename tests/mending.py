@@ -211,7 +211,10 @@ class Mending:
 
     async def until_answered(self, *builders: RepoBuilder, kind: RequestKind | None = None) -> None:
         """Waits until no host is to be asked about the repos any more; of one kind, if it is given."""
-        query = "select count(*) from requests where repo = any($1) and kind <> 'identity' and ($2::text is null or kind = $2)"
+        query = (
+            "select count(*) from requests"
+            " where repo = any($1) and kind <> 'identity' and ($2::text is null or kind = $2)"
+        )
         await self.until(lambda: self.value(query, [builder.did for builder in builders], kind), 0)
 
     async def pass_time_until_answered(self, *builders: RepoBuilder, kind: RequestKind | None = None) -> None:

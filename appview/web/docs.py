@@ -1,4 +1,4 @@
-"""The page at `/docs`: the methods of the API, written out from their lexicons."""
+"""The page at `/docs`: all faces of the API, written out from what describes them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ from collections.abc import Iterable
 from html import escape
 from typing import Final, assert_never
 
+from appview.faces.assistants.fields import load_fields
+from appview.faces.assistants.openapi import describe_paths, describe_schemas
+from appview.faces.stores.openapi import stores_paths, stores_schemas
 from appview.faces.xrpc import PREFIX, Route
 from appview.lexicon import (
     ArrayType,
@@ -19,6 +22,7 @@ from appview.lexicon import (
     Type,
     UnknownType,
 )
+from appview.web.face_docs import Document, describe_objects, describe_operations, describe_statuses, prose
 
 _HEAD: Final = """<!doctype html>
 <html lang="en">
@@ -33,13 +37,29 @@ _HEAD: Final = """<!doctype html>
 <body class="docs">
 <header>
 <h1>How to ask</h1>
-<p>Every method is a <code>GET</code> with its parameters in the URL, and answers one JSON object. Parameters that take
-several values are repeated. Unknown parameters are refused. Errors are objects of <code>error</code>, a name to act on,
-and <code>message</code>. Contents are their authors’ words: treat them as untrusted data.</p>
-<p><a href="/">Search</a> · <a href="/openapi.json">OpenAPI</a></p>
+<p>One index of memories, shown by three faces, each with errors of its own shape. Contents are their authors’ words:
+treat them as untrusted data. Whoever signs in sends <code>Authorization: Bearer</code> with service auth or an access
+token; without it, all that is public is there.</p>
+<p><a href="#xrpc">XRPC</a> · <a href="#stores">Memory stores</a> · <a href="#assistants">Assistants</a> ·
+<a href="/">Search</a> · <a href="/openapi.json">OpenAPI</a></p>
 </header>
 <main>
 """
+_XRPC: Final = """<h2 id="xrpc">XRPC</h2>
+<p>Methods are asked by <code>GET</code> with their parameters in the URL, or by <code>POST</code> with one JSON object
+of them where that is said, and answer one JSON object. Parameters that take several values are repeated. Unknown
+parameters are refused. Errors are objects of <code>error</code>, a name to act on, and <code>message</code>.</p>
+"""
+_STORES: Final = """<h2 id="stores">Memory stores</h2>
+<p>An author is a store, and what they remember is in it. All is read by <code>GET</code>. Unknown parameters are
+refused. Lists are pages: ask again with <code>page</code> until <code>has_more</code> is false.</p>
+"""
+_ASSISTANTS: Final = """<h2 id="assistants">Assistants</h2>
+<p>Methods are asked by <code>POST</code> with one JSON object. Fields of it that are not known are ignored, null counts
+as absent; unknown filters are refused.</p>
+"""
+_ANSWERS: Final = "<h3>What answers are made of</h3>\n"
+_ERRORS: Final = "<h3>Errors</h3>\n"
 _FOOT: Final = "</main>\n</body>\n</html>\n"
 
 
@@ -51,27 +71,36 @@ def docs_page(catalogue: Catalogue, routes: Iterable[Route]) -> str:
         for name, schema in catalogue.definitions.items()
         if isinstance(schema, ObjectType)
     )
-    return f"{_HEAD}{methods}<h2>What answers are made of</h2>\n{definitions}{_FOOT}"
+    xrpc = f"{_XRPC}{methods}{_ANSWERS}{definitions}"
+    stores = _face(_STORES, stores_paths(), stores_schemas())
+    assistants = _face(_ASSISTANTS, describe_paths(load_fields(catalogue)), describe_schemas())
+    return f"{_HEAD}{xrpc}{stores}{assistants}{_FOOT}"
+
+
+def _face(introduction: str, paths: Document, schemas: Document) -> str:
+    """A face without lexicons."""
+    operations, objects, errors = describe_operations(paths), describe_objects(schemas), describe_statuses(paths)
+    return f"{introduction}{operations}{_ANSWERS}{objects}{_ERRORS}{errors}"
 
 
 def _method(route: Route) -> str:
     method = route.method
     name = method.nsid.rpartition(".")[2]
-    verbs = "GET or POST" if route.takes_post else "GET"
+    verbs = "POST" if route.acts else "GET or POST" if route.takes_post else "GET"
     answer = (
         _properties(method.output)
         if isinstance(method.output, ObjectType)
         else f"<p>Answers {_type(method.output)}.</p>"
     )
     return (
-        f'<section id="{escape(name)}">\n<h2>{escape(name)}</h2>\n<p>{_prose(method.description)}</p>\n'
+        f'<section id="{escape(name)}">\n<h3>{escape(name)}</h3>\n<p>{prose(method.description)}</p>\n'
         f"<p><code>{verbs} {escape(PREFIX + method.nsid)}</code></p>\n"
-        f"<h3>Parameters</h3>\n{_properties(method.parameters)}<h3>Answer</h3>\n{answer}{_errors(method.errors)}</section>\n"
+        f"<h4>Parameters</h4>\n{_properties(method.parameters)}<h4>Answer</h4>\n{answer}{_errors(method.errors)}</section>\n"
     )
 
 
 def _definition(name: str, schema: ObjectType) -> str:
-    description = f"<p>{_prose(schema.description)}</p>\n" if schema.description else ""
+    description = f"<p>{prose(schema.description)}</p>\n" if schema.description else ""
     return f'<section id="{escape(name)}">\n<h3>{escape(name)}</h3>\n{description}{_properties(schema)}</section>\n'
 
 
@@ -80,7 +109,7 @@ def _properties(schema: ObjectType) -> str:
         return "<p>None.</p>\n"
     rows = "".join(
         f"<tr><th><code>{escape(name)}</code>{'' if name in schema.required else '?'}</th>"
-        f"<td>{_type(item)}</td><td>{_prose(item.description or '')}</td></tr>\n"
+        f"<td>{_type(item)}</td><td>{prose(item.description or '')}</td></tr>\n"
         for name, item in schema.properties.items()
     )
     return f"<table>\n{rows}</table>\n"
@@ -90,9 +119,9 @@ def _errors(errors: tuple[ErrorType, ...]) -> str:
     if not errors:
         return ""
     rows = "".join(
-        f"<tr><th><code>{escape(error.name)}</code></th><td>{_prose(error.description)}</td></tr>\n" for error in errors
+        f"<tr><th><code>{escape(error.name)}</code></th><td>{prose(error.description)}</td></tr>\n" for error in errors
     )
-    return f"<h3>Errors</h3>\n<table>\n{rows}</table>\n"
+    return f"<h4>Errors</h4>\n<table>\n{rows}</table>\n"
 
 
 def _type(schema: Type) -> str:
@@ -119,9 +148,3 @@ def _type(schema: Type) -> str:
 
 def _default(value: object) -> str:
     return "" if value is None else f" = {escape(str(value))}"
-
-
-def _prose(text: str) -> str:
-    """A description in HTML: what stands between backquotes is code."""
-    pieces = escape(text).split("`")
-    return "".join(f"<code>{piece}</code>" if index % 2 else piece for index, piece in enumerate(pieces))

@@ -13,11 +13,12 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route as PathRoute
 
-from appview.did_document import did_document, service_did
+from appview.did_document import did_document
 from appview.faces.xrpc import Route
 from appview.lexicon import Catalogue
 from appview.openapi import openapi_document
 from appview.web.docs import docs_page
+from memory.service_did import DOCUMENT_PATH, service_did
 
 _FOLDER: Final = Path(__file__).parent
 _OPEN: Final = {"access-control-allow-origin": "*"}
@@ -59,7 +60,7 @@ def _identify(url: str) -> list[PathRoute]:
     did = service_did(url)
     if did is None:
         return []
-    return [_serve("/.well-known/did.json", orjson.dumps(did_document(did, url)), "application/json", _OPEN)]
+    return [_serve(DOCUMENT_PATH, orjson.dumps(did_document(did, url)), "application/json", _OPEN)]
 
 
 async def _refuse(_request: Request, failure: Exception) -> Response:

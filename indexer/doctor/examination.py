@@ -13,6 +13,7 @@ from indexer.doctor.machine import Port, check_disk, check_port, check_spool, ju
 from indexer.doctor.network import Network
 from indexer.doctor.outside import check_directory, check_names, check_source, no_source, sources
 from indexer.doctor.report import Report
+from indexer.doctor.serving import check_service
 from indexer.resync.disk import DiskBudget
 from memory.embedded import hold_cluster
 from memory.errors import MemoryAppviewError
@@ -31,6 +32,7 @@ class Subject:
     directory: str  # of did:plc
     ports: tuple[Port, ...]
     spool: DiskBudget
+    service: str | None = None  # where the API is met by others; null: nowhere
 
 
 async def examine(subject: Subject, *, network: Network, clock: Callable[[], datetime]) -> Report:
@@ -45,10 +47,11 @@ async def examine(subject: Subject, *, network: Network, clock: Callable[[], dat
         followed = sources(subject.relays, subject.pdses)
         async with TaskGroup() as tasks:
             database = tasks.create_task(_database(place, clock))
-            names = tasks.create_task(check_names(network, {*subject.relays, *subject.pdses, subject.directory}))
+            names = tasks.create_task(check_names(network, _urls(subject)))
             directory = tasks.create_task(check_directory(network, subject.directory, clock))
             firehoses = [tasks.create_task(check_source(network, source)) for source in followed]
             ports = [tasks.create_task(check_port(network, port)) for port in subject.ports]
+            service = tasks.create_task(check_service(network, subject.service, clock))
             spool = tasks.create_task(check_spool(subject.spool))
             disks = [tasks.create_task(check_disk(subject.data_dir))] if subject.database_url is None else []
     directory_check, directory_ahead_s = directory.result()
@@ -61,10 +64,16 @@ async def examine(subject: Subject, *, network: Network, clock: Callable[[], dat
             directory_check,
             *([firehose.result() for firehose in firehoses] or [no_source()]),
             *(port.result() for port in ports),
+            service.result(),
             spool.result(),
             *(disk.result() for disk in disks),
         )
     )
+
+
+def _urls(subject: Subject) -> set[str]:
+    own = {subject.service} if subject.service is not None else set[str]()
+    return {*subject.relays, *subject.pdses, subject.directory} | own
 
 
 def _embedded(data_dir: Path, held: ExitStack) -> Place | Findings:

@@ -19,6 +19,7 @@ from memory.errors import Unavailable
 
 _MAX_ADDRESSES_TRIED: Final = 4
 _FAREWELL_S: Final = 1.0
+_MAX_BODY_BYTES: Final = 65_536
 _STATUS_LINE: Final = re.compile(r"HTTP/1\.[01] (\d{3})\b")
 _DEFAULT_PORTS: Final = {"https": 443, "http": 80}
 _CLOSE_FRAME: Final = b"\x88\x80\0\0\0\0"  # masked by zeros, without a reason: polite to a firehose, harmless to others
@@ -114,19 +115,34 @@ class Network:
 
     async def get(self, endpoint: Endpoint, path: str, headers: Mapping[str, str] | None = None) -> Answer:
         """Asks, follows no redirect, and hangs up after the head of the answer."""
+        async with self._ask(endpoint, path, headers or {}, version="1.1") as (answer, _):
+            return answer
+
+    async def read(
+        self, endpoint: Endpoint, path: str, headers: Mapping[str, str] | None = None
+    ) -> tuple[Answer, bytes]:
+        """Asks, follows no redirect, and reads the answer's body, of 64 KiB at most."""
+        # By HTTP/1.0, in which a body comes in one piece and ends with the connection.
+        async with self._ask(endpoint, path, headers or {}, version="1.0") as (answer, reader):
+            return answer, await _within(self.limits.http_s, Step.HTTP, _read_body(reader))
+
+    @asynccontextmanager
+    async def _ask(
+        self, endpoint: Endpoint, path: str, headers: Mapping[str, str], *, version: str
+    ) -> AsyncGenerator[tuple[Answer, asyncio.StreamReader]]:
         started = perf_counter()
-        lines = {"Host": endpoint.authority, "User-Agent": "memory-appview", "Connection": "close", **(headers or {})}
+        lines = {"Host": endpoint.authority, "User-Agent": "memory-appview", "Connection": "close", **headers}
         head = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
         async with self._open(endpoint) as (reader, writer):
             try:
-                writer.write(f"GET {path} HTTP/1.1\r\n{head}\r\n".encode("ascii"))
+                writer.write(f"GET {path} HTTP/{version}\r\n{head}\r\n".encode("ascii"))
                 received = await _within(self.limits.http_s, Step.HTTP, reader.readuntil(b"\r\n\r\n"))
             except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
                 raise NoAnswer(Step.HTTP, "it hangs up instead of answering") from None
             answer = _parse(received, perf_counter() - started)
             if answer.status == HTTPStatus.SWITCHING_PROTOCOLS:
                 writer.write(_CLOSE_FRAME)
-            return answer
+            yield answer, reader
 
     @asynccontextmanager
     async def _open(self, endpoint: Endpoint) -> AsyncGenerator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
@@ -169,6 +185,16 @@ async def _within(seconds: float, step: Step, result: Awaitable[_T]) -> _T:
             return await result
     except TimeoutError:
         raise NoAnswer(step, f"silence for {seconds:g} s") from None
+
+
+async def _read_body(reader: asyncio.StreamReader) -> bytes:
+    try:
+        await reader.readexactly(_MAX_BODY_BYTES + 1)
+    except asyncio.IncompleteReadError as ended:
+        return ended.partial
+    except OSError:
+        raise NoAnswer(Step.HTTP, "it hangs up instead of answering") from None
+    raise NoAnswer(Step.HTTP, f"its answer is longer than {_MAX_BODY_BYTES:,} bytes")
 
 
 def _parse(head: bytes, seconds: float) -> Answer:

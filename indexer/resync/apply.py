@@ -36,7 +36,7 @@ from indexer.resync.drain import Drain, FetchOvertaken, Seam, at_hosts
 from indexer.resync.slices import Slice
 from indexer.store import denials, fetches
 from indexer.store import repos as repo_rows
-from indexer.writer import Writer, is_about_data
+from indexer.writer import Taking, Writer, is_about_data
 from memory.database import Database
 from memory.errors import Unavailable
 from memory.identifiers import cid_text
@@ -198,9 +198,9 @@ class Applier:
 
         begun = [IdentityResolved(at_hosts(now), identity), FetchBegun(at_hosts(now), repo, token)]
         try:
-            async with self._database.transaction() as conn:
-                await self._writer.take(conn, begun, now, look)
-                await _require_newest(conn, identity)
+            async with self._writer.transaction(now) as taking:
+                await taking.take(begun, look)
+                await _require_newest(taking.conn, identity)
         except _NotFetched:
             return None
         [(row, fetch)] = seen
@@ -208,15 +208,15 @@ class Applier:
 
     async def _refuse(self, repo: str, identity: Identity | None, reason: str) -> None:
         token, now = uuid4(), self._clock()
-        async with self._database.transaction() as conn:
-            row = await self._lock(conn, repo)
+        async with self._writer.transaction(now) as taking:
+            row = await self._lock(taking.conn, repo)
             if row is None:
                 return
             failed = FetchFailed(at_hosts(now), repo, token, *_before(row), reason)
             arrivals: list[Arrival] = [FetchBegun(at_hosts(now), repo, token), failed]
             if identity is not None:
                 arrivals.insert(0, IdentityResolved(at_hosts(now), identity))
-            await self._writer.take(conn, arrivals, now)
+            await taking.take(arrivals)
 
     async def _finish(
         self,
@@ -227,9 +227,9 @@ class Applier:
         next_not_before: Callable[[], datetime],
     ) -> None:
         async def finish(*, in_halves: bool) -> None:
-            async def begin(conn: Connection, now: datetime, closing: Sequence[Arrival]) -> None:
-                applied = FetchApplied(at_hosts(now), fetch.repo, fetch.token, head)
-                await self._take(conn, fetch, last, now, applied, *closing, in_halves=in_halves)
+            async def begin(taking: Taking, closing: Sequence[Arrival]) -> None:
+                applied = FetchApplied(at_hosts(taking.now), fetch.repo, fetch.token, head)
+                await self._take(taking, fetch, last, applied, *closing, in_halves=in_halves)
 
             await joined.take_first(begin, len(last.ops))
 
@@ -248,18 +248,17 @@ class Applier:
     async def _give_up(self, fetch: Fetch, identity: Identity, reason: str | None, further: Sequence[Arrival]) -> None:
         before = fetch.before, fetch.before_reason
 
-        async def begin(conn: Connection, now: datetime, closing: Sequence[Arrival]) -> None:
-            failed = FetchFailed(at_hosts(now), fetch.repo, fetch.token, *before, reason, fetch.rested_at)
-            await self._writer.take(conn, [failed, *closing], now)
+        async def begin(taking: Taking, closing: Sequence[Arrival]) -> None:
+            failed = FetchFailed(at_hosts(taking.now), fetch.repo, fetch.token, *before, reason, fetch.rested_at)
+            await taking.take([failed, *closing])
 
         joined = self._drain(Seam(fetch.repo, fetch.token, identity, _require_nothing, lambda _: [], fetch.go_back))
         with suppress(FetchOvertaken):
             await joined.take_first(begin, 0)
             await joined.take_rest()
         if further:
-            now = self._clock()
-            async with self._database.transaction() as conn:
-                await self._writer.take(conn, further, now)
+            async with self._writer.transaction(self._clock()) as taking:
+                await taking.take(further)
 
     def _drain(self, seam: Seam) -> Drain:
         return Drain(self._database, self._writer, self._clock, seam)
@@ -283,9 +282,8 @@ class Applier:
 
     async def _take_slice(self, fetch: Fetch, slice_: Slice) -> None:
         async def take(*, in_halves: bool) -> None:
-            now = self._clock()
-            async with self._database.transaction() as conn:
-                await self._take(conn, fetch, slice_, now, in_halves=in_halves)
+            async with self._writer.transaction(self._clock()) as taking:
+                await self._take(taking, fetch, slice_, in_halves=in_halves)
 
         fetch.begin_to_apply()
         await self._despite_data(slice_, take, "fetch_slice")
@@ -301,9 +299,7 @@ class Applier:
         if not slice_.fresh or slice_.has_targets:  # else nothing was looked up
             await self._writer.keep_statistics(slice_.ops)
 
-    async def _take(
-        self, conn: Connection, fetch: Fetch, slice_: Slice, now: datetime, *further: Arrival, in_halves: bool
-    ) -> None:
+    async def _take(self, taking: Taking, fetch: Fetch, slice_: Slice, *further: Arrival, in_halves: bool) -> None:
         """Applies a slice and what follows it. Raises FetchOvertaken."""
 
         def require(ledger: Ledger) -> None:
@@ -312,11 +308,11 @@ class Applier:
                 raise FetchOvertaken
 
         if in_halves:
-            await self._require(conn, fetch)
-            await self._take_or_halve(conn, fetch, slice_, now)
-            outcome = await self._writer.take(conn, further, now)
+            await self._require(taking.conn, fetch)
+            await self._take_or_halve(taking, fetch, slice_)
+            outcome = await taking.take(further)
         else:
-            outcome = await self._writer.take(conn, [_arrival(fetch, slice_, now), *further], now, require)
+            outcome = await taking.take([_arrival(fetch, slice_, taking.now), *further], require)
         fetch.quota_edge = outcome.quota_edges.get(fetch.repo)
 
     async def _lock(self, conn: Connection, repo: str) -> RepoRow | None:
@@ -333,17 +329,17 @@ class Applier:
         if not await self._has(conn, fetch):
             raise FetchOvertaken
 
-    async def _take_or_halve(self, conn: Connection, fetch: Fetch, slice_: Slice, now: datetime) -> None:
+    async def _take_or_halve(self, taking: Taking, fetch: Fetch, slice_: Slice) -> None:
         """An op that the database cannot hold becomes an invalid record, and takes no other along."""
         try:
-            async with conn.transaction():
-                await self._writer.take(conn, [_arrival(fetch, slice_, now)], now)
+            async with taking.conn.transaction():
+                await taking.take([_arrival(fetch, slice_, taking.now)])
             return
         except (StatementFailed, StatementTimedOut) as failure:
             if not is_about_data(failure) or not slice_.can_be_less:
                 raise
         for part in slice_.parts():
-            await self._take_or_halve(conn, fetch, part, now)
+            await self._take_or_halve(taking, fetch, part)
 
 
 async def _require_nothing(conn: Connection) -> None:

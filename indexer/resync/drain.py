@@ -36,7 +36,7 @@ from indexer.repo_state import RepoRow, RepoState
 from indexer.store import repos as repo_rows
 from indexer.store import streams
 from indexer.store.streams import WaitingCommit
-from indexer.writer import Writer
+from indexer.writer import Taking, Writer
 from memory.database import Database
 from memory.errors import Rejected
 from memory.identity import Identity
@@ -70,7 +70,7 @@ class FetchOvertaken(Rejected):
 class Begin(Protocol):
     """What ends a fetch, in the transaction of the first piece; `closing` goes with it."""
 
-    async def __call__(self, conn: Connection, now: datetime, closing: Sequence[Arrival]) -> None: ...
+    async def __call__(self, taking: Taking, closing: Sequence[Arrival]) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,27 +156,27 @@ class Drain:
     async def _take_piece(self, begin: Begin, room: int) -> bool:
         """Takes what is judged, as far as there is room; False: nothing was done, for something has to be judged."""
         now, between = self._clock(), None
-        async with self._database.transaction() as conn:
-            row = await self._lock(conn)
+        async with self._writer.transaction(now) as taking:
+            row = await self._lock(taking.conn)
             if row is None or row.fetch_token != self._seam.token:
                 raise FetchOvertaken
-            waiting = await streams.waiting_commits(conn, self._seam.repo)
+            waiting = await streams.waiting_commits(taking.conn, self._seam.repo)
             self._judged = {commit: self._judged[commit] for commit in waiting if commit in self._judged}
             piece = self._next(waiting, room)
             if waiting and not piece and waiting[0] not in self._judged:
                 return False
             rest = waiting[len(piece) :]
-            await begin(conn, now, [] if rest else self._seam.closing(now))
-            await self._seam.require_newest(conn)
+            await begin(taking, [] if rest else self._seam.closing(now))
+            await self._seam.require_newest(taking.conn)
             if piece:
                 arrivals = [
                     replace(arrival, place=_place(commit, now))
                     for commit in piece
                     for arrival in self._judged[commit].arrivals
                 ]
-                await self._writer.take_storable(conn, arrivals, now)
+                await taking.take_storable(arrivals)
             if rest:
-                between = await self._leave(conn, rest, now)
+                between = await self._leave(taking, rest)
         self._left -= len(piece)
         self._between = between
         if between is not None:
@@ -195,29 +195,28 @@ class Drain:
                 return waiting[:count]
         return waiting
 
-    async def _leave(
-        self, conn: Connection, rest: Sequence[WaitingCommit], now: datetime
-    ) -> tuple[RepoState, str | None] | None:
+    async def _leave(self, taking: Taking, rest: Sequence[WaitingCommit]) -> tuple[RepoState, str | None] | None:
         """Has the rest wait on, and what comes live behind it; null: nothing waits, for nothing will be applied."""
-        row = await self._lock(conn)
+        now = taking.now
+        row = await self._lock(taking.conn)
         if row is not None and (row.state in (RepoState.ACTIVE, RepoState.PENDING) or not row.chained):
             before = row.state, row.reason
-            await self._writer.take(conn, [FetchBegun(at_hosts(now), row.repo, self._seam.token)], now)
+            await taking.take([FetchBegun(at_hosts(now), row.repo, self._seam.token)])
             return before
-        await self._writer.take(conn, [*self._passed_over(rest, now), *self._seam.closing(now)], now)
+        await taking.take([*self._passed_over(rest, now), *self._seam.closing(now)])
         return None
 
-    async def _go_on(self, conn: Connection, now: datetime, closing: Sequence[Arrival]) -> None:
+    async def _go_on(self, taking: Taking, closing: Sequence[Arrival]) -> None:
         """Begins another piece."""
         assert self._between is not None
-        lifted = FetchLifted(at_hosts(now), self._seam.repo, self._seam.token, *self._between)
-        await self._writer.take(conn, [lifted, *closing], now)
+        lifted = FetchLifted(at_hosts(taking.now), self._seam.repo, self._seam.token, *self._between)
+        await taking.take([lifted, *closing])
 
-    async def _break_off(self, conn: Connection, now: datetime, closing: Sequence[Arrival]) -> None:
+    async def _break_off(self, taking: Taking, closing: Sequence[Arrival]) -> None:
         """More comes than is joined: another fetch brings it."""
-        place, repo, reason = at_hosts(now), self._seam.repo, "parked_overflow"
+        place, repo, reason = at_hosts(taking.now), self._seam.repo, "parked_overflow"
         lifted = FetchLifted(place, repo, self._seam.token, RepoState.DESYNCHRONIZED, reason)
-        await self._writer.take(conn, [lifted, *closing, FetchOrdered(place, repo, reason)], now)
+        await taking.take([lifted, *closing, FetchOrdered(place, repo, reason)])
 
     def _passed_over(self, rest: Sequence[WaitingCommit], now: datetime) -> Iterator[Arrival]:
         """What the fetch brings that the repo waits for next."""

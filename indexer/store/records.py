@@ -44,7 +44,7 @@ async def held_records(conn: Connection, keys: Iterable[RecordKey]) -> dict[Reco
     held: dict[RecordKey, HeldRecord] = {}
     for row in await _SQL.held_records.fetch(conn, **record_columns(keys)):
         repo, space, rkey, cid, version, effective_at, first_indexed_at, size, component, targets = row[:10]
-        replaced, last_number, last_operation, invalid_cid = row[10:]
+        replaced, last_number, last_operation, invalid_cid, content_bytes, masked = row[10:]
         held[repo, space, rkey] = HeldRecord(
             cid=cid,
             version=version,
@@ -57,6 +57,8 @@ async def held_records(conn: Connection, keys: Iterable[RecordKey]) -> dict[Reco
             last_number=last_number,
             last_operation=Operation(last_operation) if last_operation else None,
             invalid_cid=invalid_cid,
+            content_bytes=content_bytes,
+            masked=masked,
         )
     return held
 
@@ -111,7 +113,7 @@ class CurrentMemory:
 
 
 async def upsert_memories(conn: Connection, rows: Sequence[CurrentMemory]) -> None:
-    """Stores memories as they are now, without touching their masks."""
+    """Stores memories as they are now, without touching their masks, nor what their repos count."""
     memories = [row.entry.memory for row in rows]
     await _SQL.upsert_memories.execute(
         conn,

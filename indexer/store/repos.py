@@ -68,6 +68,8 @@ async def update_repos(conn: Connection, rows: Sequence[RepoRow]) -> None:
         invalid_edges=[row.invalid_edge for row in rows],
         first_indexed_ats=[row.first_indexed_at for row in rows],
         status_changed_ats=[row.status_changed_at for row in rows],
+        entries_added=[row.entries_added for row in rows],
+        entry_bytes_added=[row.entry_bytes_added for row in rows],
     )
 
 

@@ -46,6 +46,9 @@ create index repos_public_by_age on repos (first_indexed_at, repo) where space =
 create index repos_in_space_by_age on repos (space, first_indexed_at, repo) where space <> '';
 create index repos_by_lower_did on repos (lower(repo));
 
+-- Every commit updates its repo's row: with room in the page, no index has to know.
+alter table repos set (fillfactor = 70);
+
 -- 244 random bits: ids of what is not public are of no meaning without it. APPVIEW_ID_KEY takes its place.
 insert into settings values ('id_key', encode(sha256((gen_random_uuid()::text || gen_random_uuid()::text)::bytea), 'hex'));
 

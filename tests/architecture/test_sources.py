@@ -9,7 +9,7 @@ from tests.architecture.sources import PACKAGES, ROOT, docstrings, files, name_o
 MAX_LINES = 400
 GENERATED = {ROOT / "migrations" / "schema.sql"}
 
-PRODUCT = files(".py", *PACKAGES)
+PRODUCT = files(".py", *PACKAGES, "clients")
 ALL = [*PRODUCT, *files(".py", "tests")]
 
 VAGUE = re.compile(r"(^|_)(utils?|common|helpers?|managers?|handlers?)(_|$)|(Util|Common|Helper|Manager|Handler)s?$")

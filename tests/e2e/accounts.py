@@ -54,6 +54,11 @@ class Account:
         body = {"identifier": self.did, "password": PASSWORD}
         self.token = (await self._call("com.atproto.server.createSession", body, token=None))["accessJwt"]
 
+    async def service_auth(self, audience: str, method: str | None) -> str:
+        """A token by which its PDS says to a service that this account asks; without a method, for any."""
+        parameters = {"aud": audience, "lxm": method or ""}
+        return str((await self._ask("com.atproto.server.getServiceAuth", parameters)).json()["token"])
+
     async def deactivate(self) -> None:
         await self._call("com.atproto.server.deactivateAccount", {})
 
@@ -68,8 +73,7 @@ class Account:
     async def move(self, to: Pds) -> None:
         """To another PDS, in the way that people move, which gives it another key and handle there."""
         old = Account(self.pds, self.did, self.handle, self.email, self.token)
-        parameters = {"aud": _service_did(to), "lxm": "com.atproto.server.createAccount"}
-        pass_over = (await old._ask("com.atproto.server.getServiceAuth", parameters)).json()["token"]
+        pass_over = await old.service_auth(_service_did(to), "com.atproto.server.createAccount")
         self.handle = f"{secrets.token_hex(6)}.{to.domain}"
         body = {"did": self.did, "handle": self.handle, "email": self.email, "password": PASSWORD}
         self.pds, self.retired = to, [*self.retired, old.pds]

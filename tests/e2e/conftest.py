@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncGenerator, Generator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -17,8 +18,15 @@ from tests.e2e.world import World, open_world
 @pytest.fixture(scope="session")
 def network(tmp_path_factory: pytest.TempPathFactory) -> Generator[Network]:
     """Two PDSes and their directory."""
+    with network_or_skipped(tmp_path_factory.mktemp("network")) as running:
+        yield running
+
+
+@contextmanager
+def network_or_skipped(folder: Path, *, behind_proxies: bool = True) -> Generator[Network]:
+    """A network, where its packages can be had."""
     try:
-        with running_network(tmp_path_factory.mktemp("network")) as running:
+        with running_network(folder, behind_proxies=behind_proxies) as running:
             yield running
     except OutOfReach as failure:
         reason = f"NOT PROVEN ON A REAL PDS: npm is out of reach, and its packages are not here\n{failure}"

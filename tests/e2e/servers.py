@@ -19,14 +19,14 @@ from tests.e2e.node import NODE, installed_network
 
 @dataclass(frozen=True, slots=True)
 class Pds:
-    """One PDS. DID documents name `url`, where it is met through a proxy; `inside` it listens itself."""
+    """One PDS. DID documents name `url`, where it is met, mostly through a proxy; `inside` it listens itself."""
 
     url: str
     inside: str
     domain: str  # of the handles that it gives out
     folder: Path
     admin_password: str
-    door: socket.socket  # listens at `url`; whoever opens a proxy there takes a duplicate
+    door: socket.socket | None  # listens at `url`; whoever opens a proxy there takes a duplicate. None: it does itself
 
     def last_seq(self) -> int:
         """Of its stream: all that was answered is in it."""
@@ -62,12 +62,14 @@ class Network:
 
 
 @contextmanager
-def running_network(folder: Path) -> Generator[Network]:
+def running_network(folder: Path, *, behind_proxies: bool = True) -> Generator[Network]:
     """A network without accounts, in `folder`; raises OutOfReach."""
-    doors = [_open_door(), _open_door()]
-    ports = [str(door.getsockname()[1]) for door in doors]
+    doors = [_open_door(), _open_door()] if behind_proxies else []
+    ports = [str(door.getsockname()[1]) for door in doors] or ["0", "0"]
     script = installed_network() / "start.mjs"
-    command = [NODE, script, "--dir", folder, "--pds-port", ports[0], "--pds2-port", ports[1], "--behind-proxies"]
+    command = [NODE, script, "--dir", folder, "--pds-port", ports[0], "--pds2-port", ports[1]]
+    if behind_proxies:
+        command.append("--behind-proxies")
     with (
         (folder / "network.log").open("wb") as log,
         subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log) as process,
@@ -98,7 +100,7 @@ def _network(told: dict[str, Any], doors: Sequence[socket.socket]) -> Network:
             "test" if number == 0 else "pds2.test",
             Path(each["dir"]),
             told["adminPassword"],
-            doors[number],
+            doors[number] if doors else None,
         )
         for number, each in enumerate(told["pds"])
     ]

@@ -177,7 +177,19 @@ async def test_machine_on_which_all_is_well_passes(indexer_url: str):
     assert [check for check in report.checks if check.state is not State.OK] == []
     assert not report.failed
     assert [check.name.partition(" ")[0] for check in report.checks] == (
-        ["database", "migrations", "rights", "database", "clock", "dns", "directory", "source", "port", "spool"]
+        [
+            "database",
+            "migrations",
+            "rights",
+            "database",
+            "clock",
+            "dns",
+            "directory",
+            "source",
+            "port",
+            "service",
+            "spool",
+        ]
     )
     assert report.to_text().endswith("All is well.")
 
@@ -187,7 +199,9 @@ async def test_machine_on_which_nothing_is_well_is_told_all_of_it():
     async with answering(b"no HTTP\r\n\r\n") as taken:
         url = f"postgresql://us:pass-word@127.0.0.1:{closed_port}/memory"
         asked = replace(
-            subject(url, relay=closed_port, directory=taken, api=taken), spool=DiskBudget(Path("/none/such"))
+            subject(url, relay=closed_port, directory=taken, api=taken),
+            spool=DiskBudget(Path("/none/such")),
+            service="https://memory.test",
         )
         network = Network(look_up, limits=Limits(name_s=0))
         report = await examine(asked, network=network, clock=clock)
@@ -199,6 +213,7 @@ async def test_machine_on_which_nothing_is_well_is_told_all_of_it():
         "directory": State.FAILED,
         "source": State.FAILED,
         "port": State.FAILED,
+        "service": State.FAILED,
         "spool": State.FAILED,
     }
     assert all(fix_of(check) for check in report.checks)

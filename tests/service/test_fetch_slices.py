@@ -9,8 +9,8 @@ import pytest
 
 from indexer.quota import QuotaLimits
 from indexer.resync.apply import SLICE_OPS, Applier
-from indexer.resync.spool import DiskUnavailable
 from memory.database import Database
+from memory.errors import Unavailable
 from memory.identifiers import COLLECTION
 from tests.builders import RepoBuilder
 from tests.builders import memory as memory_at
@@ -192,7 +192,7 @@ async def test_fetch_that_fails_between_slices_leaves_no_repo_that_says_it_is_wh
         nonlocal slices
         slices += 1
         if slices == 3:
-            raise DiskUnavailable("the disk is gone")
+            raise Unavailable("the database is gone")
         await take_slice(applier, *arguments, **options)
 
     monkeypatch.setattr(Applier, "_take_slice", failing)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import asynccontextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from time import monotonic
 
@@ -34,7 +34,7 @@ HONEST = "did:web:honest.test"
 NEWCOMER, KNOWN = did_of("newcomer"), did_of("known")
 ASK = """
 insert into requests (repo, kind, reason, requested_at, not_before, tracked)
-select did, 'identity', $4, $2, $2, $3 from unnest($1::text[]) as did
+select did, 'identity', $4, $5, $2, $3 from unnest($1::text[]) as did
 """
 
 
@@ -48,10 +48,17 @@ class Working:
         self.clock = clock
         self.metrics = IndexerMetrics()
 
-    async def ask(self, dids: Iterable[str], *, tracked: bool = False, reason: str = "key_unknown") -> None:
-        """Due from now on, behind what was asked before."""
+    async def ask(
+        self,
+        dids: Iterable[str],
+        *,
+        tracked: bool = False,
+        reason: str = "key_unknown",
+        heard: datetime | None = None,
+    ) -> None:
+        """Due from now on, behind what was asked before; `heard`: when there was word of it, if before now."""
         async with self.database.transaction() as conn:
-            await conn.execute(ASK, list(dids), self.clock.now, tracked, reason)
+            await conn.execute(ASK, list(dids), self.clock.now, tracked, reason, heard or self.clock.now)
             if tracked:
                 await conn.execute(
                     "insert into repos (repo, state, tracked_at, changed_at)"
@@ -199,10 +206,11 @@ async def test_word_that_was_heard_before_the_last_look_up_began_is_answered_by_
     database: Database, internet: Internet
 ):
     async with working(database, internet) as work:
+        heard = work.clock.now
         for _ in range(2):
-            await work.ask([KNOWN], tracked=True, reason="identity_event")
+            work.clock.now += timedelta(seconds=1)
+            await work.ask([KNOWN], reason="identity_event", heard=heard)
             await work.answered(KNOWN)
             async with database.connection() as conn:
                 await conn.execute("delete from requests")
-                await conn.execute("delete from repos")
         assert internet.fake.asked_for(f"/{KNOWN}") == 1

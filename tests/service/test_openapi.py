@@ -1,20 +1,41 @@
-"""/openapi.json and /docs: made from the lexicons, complete, and true of real answers."""
+"""/openapi.json and /docs: made from what the faces are made of, complete, and true of real answers."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import httpx
 import pytest
 
+from appview.access import Viewer
+from appview.faces.assistants.fields import load_fields
+from appview.faces.assistants.openapi import describe_paths, describe_schemas
+from appview.faces.stores.openapi import stores_paths, stores_schemas
+from appview.faces.xrpc_openapi import GENERAL_ERRORS
 from appview.keys import uri_of
 from appview.lexicon import ObjectType
-from appview.openapi import GENERAL_ERRORS
 from memory.database import Database
-from tests.api_client import CATALOGUE, NAMESPACE, Api
+from memory.space import ReadableSpaces
+from tests.api_client import CATALOGUE, NAMESPACE, Api, in_query
+from tests.described import (
+    DOCUMENT,
+    EXAMPLE_TOKEN,
+    EXAMPLE_VERSION,
+    SIGNED_IN,
+    Example,
+    check_answer,
+    examples,
+    fill_index,
+    find_version,
+    validator,
+)
 from tests.memory_rows import ALICE, MemoryRows, day, text
+
+EXAMPLES = list(examples())
+NAMES = [f"{example.verb} {example.path.rpartition('/')[2]}: {example.name}" for example in EXAMPLES]
 
 
 @pytest.fixture
@@ -42,7 +63,9 @@ def nodes(value: Any) -> Iterator[dict[str, Any]]:
 
 async def test_every_method_is_described_with_all_its_parameters(document: dict[str, Any]) -> None:
     assert document["openapi"] == "3.1.0"
-    assert set(document["paths"]) == {f"/xrpc/{nsid}" for nsid in CATALOGUE.methods} | {"/xrpc/_health"}
+    xrpc = {path for path in document["paths"] if path.startswith("/xrpc/")}
+    assert xrpc == {f"/xrpc/{nsid}" for nsid in CATALOGUE.methods} | {"/xrpc/_health"}
+    assert set(document["paths"]) - xrpc == {*stores_paths(), *describe_paths(load_fields(CATALOGUE))}
     for nsid, method in CATALOGUE.methods.items():
         operation = document["paths"][f"/xrpc/{nsid}"]["post" if method.acts else "get"]
         if method.acts:
@@ -54,7 +77,8 @@ async def test_every_method_is_described_with_all_its_parameters(document: dict[
         assert named == set(method.parameters.properties)
         assert required == method.parameters.required
         for error in method.errors:
-            assert error.name in operation["responses"]["400"]["description"]
+            status = "403" if error.name == "ServiceAuthRequired" else "400"
+            assert error.name in operation["responses"][status]["description"]
     assert "post" in document["paths"][f"/xrpc/{NAMESPACE}searchRecords"]
     assert "post" not in document["paths"][f"/xrpc/{NAMESPACE}listRecords"]
     assert "get" not in document["paths"][f"/xrpc/{NAMESPACE}createAccessToken"]
@@ -64,7 +88,8 @@ async def test_every_reference_leads_somewhere(document: dict[str, Any]) -> None
     references = {node["$ref"] for node in nodes(document) if "$ref" in node}
     assert references
     for reference in references:
-        assert reference.removeprefix("#/components/schemas/") in document["components"]["schemas"]
+        _, components, kind, name = reference.split("/")
+        assert name in document[components][kind]
 
 
 async def test_operation_ids_are_unique(document: dict[str, Any]) -> None:
@@ -72,36 +97,7 @@ async def test_operation_ids_are_unique(document: dict[str, Any]) -> None:
     assert len(ids) == len(set(ids))
 
 
-def holds(document: dict[str, Any], schema: dict[str, Any], value: Any) -> bool:
-    """Whether a value is valid, by as much of JSON Schema as the document uses."""
-    if "$ref" in schema:
-        return holds(document, document["components"]["schemas"][schema["$ref"].rpartition("/")[2]], value)
-    match schema["type"]:
-        case "object":
-            known = schema.get("properties", {})
-            return (
-                isinstance(value, dict)
-                and value.keys() >= set(schema.get("required", ()))
-                and all(holds(document, known[name], item) for name, item in value.items() if name in known)
-            )
-        case "array":
-            return (
-                isinstance(value, list)
-                and len(value) <= schema.get("maxItems", len(value))
-                and all(holds(document, schema["items"], item) for item in value)
-            )
-        case "string":
-            return isinstance(value, str) and value in schema.get("enum", (value,))
-        case "integer":
-            low, high = schema.get("minimum", value), schema.get("maximum", value)
-            return isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
-        case "boolean":
-            return isinstance(value, bool)
-        case other:
-            raise AssertionError(other)
-
-
-async def test_real_answers_are_as_described(database: Database, document: dict[str, Any]) -> None:
+async def test_real_answers_are_as_described(database: Database) -> None:
     rows = MemoryRows()
     rows.repo(ALICE, handle="alice.test")
     old = rows.put(ALICE, "green tea", kind="fact")
@@ -115,11 +111,113 @@ async def test_real_answers_are_as_described(database: Database, document: dict[
         ("getHistory", {"uri": uri_of(old), "limit": 1}),
         ("getStats", {"repo": ALICE}),
     ]
-    of_tokens = {"createAccessToken", "listAccessTokens", "revokeAccessToken"}  # asked in test_access_tokens.py
+    of_tokens = {"createAccessToken", "listAccessTokens", "revokeAccessToken"}  # among the examples below
     assert {method for method, _ in asked} | of_tokens == {nsid.removeprefix(NAMESPACE) for nsid in CATALOGUE.methods}
     for method, parameters in asked:
-        described = document["paths"][f"/xrpc/{NAMESPACE}{method}"]["get"]["responses"]["200"]
-        assert holds(document, described["content"]["application/json"]["schema"], await api.get(method, **parameters))
+        response = await api.send("GET", f"/xrpc/{NAMESPACE}{method}", params=in_query(parameters))
+        assert response.status_code == 200
+        check_answer(DOCUMENT["paths"][f"/xrpc/{NAMESPACE}{method}"]["get"], response)
+
+
+def test_every_operation_has_an_example() -> None:
+    asked = {(example.path, example.verb) for example in EXAMPLES}
+    assert asked == {(path, verb) for path, item in DOCUMENT["paths"].items() for verb in item}
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=NAMES)
+def test_examples_are_as_their_schemas_say(example: Example) -> None:
+    if example.body is not None:
+        body = example.operation["requestBody"]["content"]["application/json"]["schema"]
+        validator(body).validate(example.body)
+    described = {parameter["name"]: parameter for parameter in example.operation.get("parameters", [])}
+    for name, value in (example.query | example.in_path).items():
+        validator(described[name]["schema"]).validate(value)
+    given = example.query.keys() | example.in_path.keys()
+    assert given >= {name for name, parameter in described.items() if parameter["required"]}
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=NAMES)
+async def test_examples_are_answered_as_described(database: Database, example: Example) -> None:
+    await fill_index(database)
+    api = Api(database, viewer=Viewer(ALICE, ReadableSpaces.public_only(), ALICE))
+    token = await api.send("POST", f"/xrpc/{NAMESPACE}createAccessToken", json={"name": "x"}, headers=SIGNED_IN)
+    real = {EXAMPLE_TOKEN: token.json()["token"]["id"], EXAMPLE_VERSION: await find_version(api)}
+    credentials = SIGNED_IN if {} not in (example.operation["security"] or [{}]) else {}
+    response = await example.send(api, real=real, headers=credentials)
+    assert response.status_code == 200, response.text
+    check_answer(example.operation, response)
+    found = response.json()
+    if "explainUri" in (example.body or example.query):
+        assert found["explanation"]
+        return  # it asks why something was not found
+    listed = [found[name] for name in ("records", "data", "memories", "versions", "tokens") if name in found]
+    assert all(listed), "an example finds nothing"
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=NAMES)
+async def test_examples_of_answers_are_as_described(example: Example) -> None:
+    for response in example.operation["responses"].values():
+        for content in response.get("content", {}).values():
+            if "example" in content:
+                validator(content["schema"]).validate(content["example"])
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=NAMES)
+async def test_credentials_that_do_not_hold_are_refused_as_described(database: Database, example: Example) -> None:
+    response = await example.send(Api(database), headers=SIGNED_IN)
+    assert response.status_code == (401 if example.operation["security"] else 200)
+    check_answer(example.operation, response)
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=NAMES)
+async def test_too_many_requests_are_refused_as_described(database: Database, example: Example) -> None:
+    api = Api(database, rate_limit=1)
+    for expected in (None, 429):
+        transport = httpx.ASGITransport(app=api.app, client=("203.0.113.7", 4))
+        async with httpx.AsyncClient(transport=transport, base_url="http://api.test") as client:
+            response = await client.request(example.verb, example.path.format(**example.in_path))
+        assert expected in (None, response.status_code)
+    check_answer(example.operation, response)
+    assert response.headers["ratelimit-remaining"] == "0"
+
+
+async def test_access_token_cannot_ask_for_tokens_as_described(database: Database) -> None:
+    api = Api(database, viewer=Viewer(ALICE, ReadableSpaces.public_only(), ALICE, "0123456789abcdef"))
+    asked = [example for example in EXAMPLES if example.operation["security"] == [{"serviceAuth": []}]]
+    assert len(asked) == 3
+    for example in asked:
+        response = await example.send(api, headers=SIGNED_IN)
+        assert response.status_code == 403
+        check_answer(example.operation, response)
+
+
+async def test_lines_are_described(database: Database) -> None:
+    api = Api(database)
+    [described] = {
+        path: item["get"]["responses"]["200"]
+        for path, item in DOCUMENT["paths"].items()
+        if "application/x-ndjson" in item.get("get", {}).get("responses", {}).get("200", {}).get("content", {})
+    }.items()
+    response = await api.send("GET", described[0], headers={"accept": "application/x-ndjson"})
+    assert response.headers["content-type"] == "application/x-ndjson"
+
+
+async def test_what_is_known_is_not_sent_again_as_described(database: Database) -> None:
+    await fill_index(database)
+    api = Api(database)
+    known = [example for example in EXAMPLES if example.verb == "get" and {} in example.operation["security"]]
+    real = {EXAMPLE_VERSION: await find_version(api)}
+    for example in known:
+        tag = (await example.send(api, real=real)).headers["etag"]
+        response = await example.send(api, real=real, headers={"if-none-match": tag})
+        assert (response.status_code, response.content) == (304, b"")
+        assert set(example.operation["responses"]["304"]) == {"description", "headers"}
+
+
+async def test_every_credential_is_a_scheme(document: dict[str, Any]) -> None:
+    schemes = set(document["components"]["securitySchemes"])
+    named = {name for example in EXAMPLES for either in example.operation["security"] for name in either}
+    assert named == schemes
 
 
 def test_the_written_page_names_every_method_and_error() -> None:
@@ -142,5 +240,23 @@ async def test_the_page_of_docs_names_every_method_property_and_error(database: 
     for schema in CATALOGUE.definitions.values():
         assert isinstance(schema, ObjectType)
         assert set(schema.properties) <= named
-    for target in re.findall(r'href="#(\w+)"', page):
+    for target in re.findall(r'href="#([^"]+)"', page):
         assert f'id="{target}"' in page
+    ids = re.findall(r' id="([^"]+)"', page)
+    assert len(ids) == len(set(ids))
+
+
+async def test_the_page_of_docs_shows_the_other_faces_too(database: Database, document: dict[str, Any]) -> None:
+    page = (await Api(database).send("GET", "/docs")).text
+    named = set(re.findall(r"<code>([^<]+)</code>", page))
+    for path, item in document["paths"].items():
+        if not path.startswith("/xrpc/"):
+            [(verb, operation)] = item.items()
+            assert f'id="{operation["operationId"]}"' in page
+            assert f"{verb.upper()} {path}" in named
+            assert {parameter["name"] for parameter in operation.get("parameters", ())} <= named
+    for schema in (*stores_schemas().values(), *describe_schemas().values()):
+        assert set(cast("dict[str, Any]", schema)["properties"]) <= named
+    assert {name for fields in load_fields(CATALOGUE).values() for field in fields for name in field.names} <= named
+    for face in ("xrpc", "stores", "assistants"):
+        assert f'href="#{face}"' in page

@@ -9,7 +9,16 @@ from datetime import timedelta
 
 import pytest
 
-from indexer.arrivals import Arrival, Batch, CommitParked, CommitUnparked, Place, RequestAnswered, SourceKind
+from indexer.arrivals import (
+    Arrival,
+    Batch,
+    CommitParked,
+    CommitUnparked,
+    FrameIgnored,
+    Place,
+    RequestAnswered,
+    SourceKind,
+)
 from indexer.books import RequestKind
 from indexer.repo_state import SourceStatus
 from indexer.store import repos
@@ -17,7 +26,7 @@ from indexer.writer import Writer
 from memory.database import Database, open_database
 from memory.tasks import TaskGroup
 from tests.builders import tid
-from tests.feed import LIMITS, LONG_AGO, RELAY
+from tests.feed import LIMITS, LONG_AGO, RELAY, Feed
 
 STRANGERS = [f"did:plc:{letter * 24}" for letter in "abcdefgh"]
 FIRST, SECOND = 1, 2
@@ -115,3 +124,15 @@ async def test_writers_that_store_the_same_words_on_strangers_never_wait_in_a_ci
     await store(STRANGERS)
     stopper = "select from account_status where repo = $1 for update"
     await meet(database, stopper, STRANGERS[4], lambda: store(STRANGERS), lambda: store(list(reversed(STRANGERS))))
+
+
+async def test_rejections_of_several_takes_are_counted_once_and_last(database: Database):
+    """Whoever holds rows of every writer's must wait for nothing any more, or two wait for each other."""
+    feed = Feed(database)
+    ignored = FrameIgnored(place(), "awaiting_resync")
+    async with feed.writer.transaction(LONG_AGO) as taking:
+        for _ in range(2):
+            await taking.take([ignored])
+        await taking.take_storable([ignored])
+        assert await taking.conn.fetchval("select count(*) from rejections") == 0
+    assert (await feed.row("select times from rejections where reason = 'awaiting_resync'"))["times"] == 3

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from appview.did_document import did_document, service_did
+from appview.did_document import did_document
 from memory.identity import BadIdentity, did_web_url
+from memory.service_did import service_did
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import Final, TypeAlias, assert_never
 
 from appview.faces.stores.endpoints import ENDPOINTS, PREFIX, Endpoint
 from appview.faces.stores.face import WRITTEN_ELSEWHERE, error_type
-from appview.faces.stores.ids import IdKind
+from appview.faces.stores.ids import IdKind, Ids
 from appview.faces.stores.parameters import (
     BooleanParameter,
     IdParameter,
@@ -18,6 +18,9 @@ from appview.faces.stores.parameters import (
     TextParameter,
     TimeParameter,
 )
+from appview.keys import Key
+from appview.store.stores import StoreKey
+from memory.space import PUBLIC
 
 Document: TypeAlias = dict[str, object]
 
@@ -38,13 +41,14 @@ _ERRORS: Final[Mapping[int, str]] = {
     503: "The index cannot answer at the moment; `Retry-After` says when to ask again.",
 }
 
-_STORE_ID: Final = "memstore_5d1a9f0c3b7e2468ace013579bdf2468"
-_MEMORY_ID: Final = "mem_0f1e2d3c4b5a69788796a5b4c3d2e1f0"
 _VERSION_ID: Final = "memver_00112233445566778899aabbccddeeff"
 _RKEY: Final = "3mbd3542k2222"
 _CONTENT: Final = "Prefers green tea."
 _CONTENT_SHA256: Final = sha256(_CONTENT.encode()).hexdigest()
 _DID: Final = "did:plc:ewvi7nxzyoun6zhxrhs64oiz"
+# Ids of what is public need no key; that of a version is of any index but this.
+_STORE_ID: Final = Ids(b"").of_store(StoreKey(_DID, PUBLIC))
+_MEMORY_ID: Final = Ids(b"").of_memory(Key(_DID, PUBLIC, _RKEY))
 
 STORE_EXAMPLE: Final[Document] = {
     "id": _STORE_ID,
@@ -92,6 +96,23 @@ VERSION_EXAMPLE: Final[Document] = {
     "created_at": "2026-11-30T10:00:00.000000Z",
 }
 _EXAMPLES: Final = {"memory_store": STORE_EXAMPLE, "memory": MEMORY_EXAMPLE, "memory_version": VERSION_EXAMPLE}
+_PATH_EXAMPLES: Final = {
+    "memory_store_id": _STORE_ID,
+    "memory_id": _MEMORY_ID,
+    "memory_version_id": _VERSION_ID,
+}
+_REQUESTS: Final[Mapping[str, Mapping[str, Document]]] = {
+    "listMemoryStores": {
+        "of one author": {"name": "alice.", "limit": 5},
+        "since a day, archived ones too": {"created_at[gte]": "2026-01-01T00:00:00Z", "include_archived": True},
+    },
+    "listMemories": {
+        "latest in effect": {"limit": 2},
+        "of one label, replaced ones too": {"path_prefix": "home/", "include_superseded": True},
+    },
+    "listMemoryVersions": {"of the whole store": {}, "of one memory": {"memory_id": _MEMORY_ID}},
+}
+"""Requests by the endpoint and what each asks. Beside a parameter stands what each request has in it."""
 
 
 def stores_paths() -> Document:
@@ -124,11 +145,15 @@ def _operation(endpoint: Endpoint) -> Document:
         }
         schema = _envelope(schema)
     in_path = re.findall(r"\{(\w+)\}", endpoint.path)
+    requests = _REQUESTS.get(endpoint.name, {"one": {}})
     return {
         "operationId": endpoint.name,
         "tags": ["Memory stores"],
         "summary": endpoint.summary,
-        "parameters": [*map(_path_parameter, in_path), *map(_query_parameter, endpoint.parameters)],
+        "parameters": [
+            *(_path_parameter(name, requests) for name in in_path),
+            *(_query_parameter(parameter, requests) for parameter in endpoint.parameters),
+        ],
         "responses": {
             "200": _json("The answer.", schema, example),
             **{str(status): _error(status, description) for status, description in _ERRORS.items()},
@@ -136,19 +161,23 @@ def _operation(endpoint: Endpoint) -> Document:
     }
 
 
-def _path_parameter(name: str) -> Document:
+def _path_parameter(name: str, requests: Mapping[str, Document]) -> Document:
     kind = {"memory_store_id": IdKind.STORE, "memory_id": IdKind.MEMORY}.get(name, IdKind.VERSION)
-    return {"name": name, "in": "path", "required": True, "schema": _id(kind)}
+    examples = {request: {"value": _PATH_EXAMPLES[name]} for request in requests}
+    return {"name": name, "in": "path", "required": True, "schema": _id(kind), "examples": examples}
 
 
-def _query_parameter(parameter: Parameter) -> Document:
-    return {
+def _query_parameter(parameter: Parameter, requests: Mapping[str, Document]) -> Document:
+    described: Document = {
         "name": parameter.name,
         "in": "query",
         "required": False,
         "description": parameter.description,
         "schema": _parameter_schema(parameter),
     }
+    # Examples of one name are of one request.
+    examples = {name: {"value": asked[parameter.name]} for name, asked in requests.items() if parameter.name in asked}
+    return described | {"examples": examples} if examples else described
 
 
 def _parameter_schema(parameter: Parameter) -> Document:

@@ -8,7 +8,8 @@ select k.repo, k.space, k.rkey, m.cid, m.version, m.effective_at, m.first_indexe
     exists (
         select from memory_edges e where (e.repo, e.space, e.target) = (k.repo, k.space, k.rkey)
     ) as replaced,
-    coalesce(v.number, 0) as last_number, v.operation as last_operation, i.cid as invalid_cid
+    coalesce(v.number, 0) as last_number, v.operation as last_operation, i.cid as invalid_cid,
+    coalesce(m.content_bytes, 0) as content_bytes, m.masked_from is not null as masked
 from unnest(:repos::text[], :spaces::text[], :rkeys::text[]) as k (repo, space, rkey)
 left join memories m on (m.repo, m.space, m.rkey) = (k.repo, k.space, k.rkey)
 left join invalid_records i on (i.repo, i.space, i.rkey) = (k.repo, k.space, k.rkey)
@@ -72,53 +73,32 @@ from lost l
 where (r.repo, r.space) = (l.repo, l.space);
 
 -- name: upsert_memories
--- Memories as they are now; masks are computed after. A repo's counts are of what no other memory masks.
-with held as (
-    select m.repo, m.space, count(*) as entries, sum(m.content_bytes) as content_bytes
-    from unnest(:repos::text[], :spaces::text[], :rkeys::text[]) as k (repo, space, rkey)
-    join memories m on (m.repo, m.space, m.rkey) = (k.repo, k.space, k.rkey)
-    where m.masked_from is null
-    group by m.repo, m.space
-), written as (
-    insert into memories (
-        repo, space, rkey, cid, rev, record, content, kind, scope, agent, client, created_at, updated_at,
-        first_indexed_at, indexed_at, effective_at, occurred_from, occurred_to, version, content_bytes, terms, term_count
-    )
-    select
-        n.repo, n.space, n.rkey, n.cid, n.rev, n.record, n.content, n.kind, n.scope, n.agent, n.client, n.created_at,
-        n.updated_at, n.first_indexed_at, n.indexed_at, least(n.created_at, n.first_indexed_at), n.occurred_from,
-        n.occurred_to, n.version, n.content_bytes, n.terms::tsvector, n.term_count
-    from unnest(
-        :repos, :spaces, :rkeys, :cids::text[], :revs::text[], :records::bytea[], :contents::text[], :kinds::text[],
-        :scopes::text[], :agents::text[], :clients::text[], :created_ats::timestamptz[], :updated_ats::timestamptz[],
-        :first_indexed_ats::timestamptz[], :indexed_ats::timestamptz[], :occurred_froms::timestamptz[],
-        :occurred_tos::timestamptz[], :versions::integer[], :content_bytes::integer[], :terms::text[],
-        :term_counts::integer[]
-    ) as n (
-        repo, space, rkey, cid, rev, record, content, kind, scope, agent, client, created_at, updated_at,
-        first_indexed_at, indexed_at, occurred_from, occurred_to, version, content_bytes, terms, term_count
-    )
-    on conflict (repo, space, rkey) do update set
-        cid = excluded.cid, rev = excluded.rev, record = excluded.record, content = excluded.content,
-        kind = excluded.kind, scope = excluded.scope, agent = excluded.agent, client = excluded.client,
-        created_at = excluded.created_at, updated_at = excluded.updated_at,
-        first_indexed_at = excluded.first_indexed_at, indexed_at = excluded.indexed_at,
-        effective_at = excluded.effective_at, occurred_from = excluded.occurred_from,
-        occurred_to = excluded.occurred_to, version = excluded.version, content_bytes = excluded.content_bytes,
-        terms = excluded.terms, term_count = excluded.term_count
-    returning repo, space, content_bytes, masked_from
-), stored as (
-    select repo, space, count(*) as entries, sum(content_bytes) as content_bytes
-    from written
-    where masked_from is null
-    group by repo, space
+-- Memories as they are now; masks are computed after.
+insert into memories (
+    repo, space, rkey, cid, rev, record, content, kind, scope, agent, client, created_at, updated_at, first_indexed_at,
+    indexed_at, effective_at, occurred_from, occurred_to, version, content_bytes, terms, term_count
 )
-update repos r set
-    entry_count = r.entry_count + s.entries - coalesce(h.entries, 0),
-    entry_bytes = r.entry_bytes + s.content_bytes - coalesce(h.content_bytes, 0)
-from stored s
-left join held h on (h.repo, h.space) = (s.repo, s.space)
-where (r.repo, r.space) = (s.repo, s.space);
+select
+    n.repo, n.space, n.rkey, n.cid, n.rev, n.record, n.content, n.kind, n.scope, n.agent, n.client, n.created_at,
+    n.updated_at, n.first_indexed_at, n.indexed_at, least(n.created_at, n.first_indexed_at), n.occurred_from,
+    n.occurred_to, n.version, n.content_bytes, n.terms::tsvector, n.term_count
+from unnest(
+    :repos::text[], :spaces::text[], :rkeys::text[], :cids::text[], :revs::text[], :records::bytea[], :contents::text[],
+    :kinds::text[], :scopes::text[], :agents::text[], :clients::text[], :created_ats::timestamptz[],
+    :updated_ats::timestamptz[], :first_indexed_ats::timestamptz[], :indexed_ats::timestamptz[],
+    :occurred_froms::timestamptz[], :occurred_tos::timestamptz[], :versions::integer[], :content_bytes::integer[],
+    :terms::text[], :term_counts::integer[]
+) as n (
+    repo, space, rkey, cid, rev, record, content, kind, scope, agent, client, created_at, updated_at, first_indexed_at,
+    indexed_at, occurred_from, occurred_to, version, content_bytes, terms, term_count
+)
+on conflict (repo, space, rkey) do update set
+    cid = excluded.cid, rev = excluded.rev, record = excluded.record, content = excluded.content, kind = excluded.kind,
+    scope = excluded.scope, agent = excluded.agent, client = excluded.client, created_at = excluded.created_at,
+    updated_at = excluded.updated_at, first_indexed_at = excluded.first_indexed_at, indexed_at = excluded.indexed_at,
+    effective_at = excluded.effective_at, occurred_from = excluded.occurred_from, occurred_to = excluded.occurred_to,
+    version = excluded.version, content_bytes = excluded.content_bytes, terms = excluded.terms,
+    term_count = excluded.term_count;
 
 -- name: delete_edges
 -- Edges of records whose entries changed.

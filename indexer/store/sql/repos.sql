@@ -27,6 +27,7 @@ update repos r set
     fetch_after = n.fetch_after, latest_asked_at = n.latest_asked_at, audited_at = n.audited_at,
     hastened_at = n.hastened_at, invalid_count = n.invalid_count, invalid_edge = n.invalid_edge,
     first_indexed_at = n.first_indexed_at, status_changed_at = n.status_changed_at,
+    entry_count = r.entry_count + n.entries_added, entry_bytes = r.entry_bytes + n.entry_bytes_added,
     -- once something of it was verified, or a host knows it, it is no invention of whoever listed it
     listed_by = case when n.rev is null and n.visible then r.listed_by end
 from unnest(
@@ -36,11 +37,11 @@ from unnest(
     :changed_ats::timestamptz[], :fetch_tokens::uuid[], :fetch_afters::timestamptz[],
     :latest_asked_ats::timestamptz[], :audited_ats::timestamptz[], :hastened_ats::timestamptz[],
     :invalid_counts::integer[], :invalid_edges::text[], :first_indexed_ats::timestamptz[],
-    :status_changed_ats::timestamptz[]
+    :status_changed_ats::timestamptz[], :entries_added::integer[], :entry_bytes_added::bigint[]
 ) as n (
     repo, space, state, reason, rev, commit_cid, data_cid, visible, status, memory_count, memory_bytes, edge_count,
     over_quota_count, quota_edge, host, signing_key, changed_at, fetch_token, fetch_after, latest_asked_at, audited_at,
-    hastened_at, invalid_count, invalid_edge, first_indexed_at, status_changed_at
+    hastened_at, invalid_count, invalid_edge, first_indexed_at, status_changed_at, entries_added, entry_bytes_added
 )
 where (r.repo, r.space) = (n.repo, n.space);
 

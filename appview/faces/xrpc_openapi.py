@@ -1,0 +1,231 @@
+"""What the OpenAPI document says of the XRPC face: made from its lexicons, with examples that tests send."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final, TypeAlias, assert_never
+
+from appview.faces.xrpc import HEALTH, PREFIX, Route
+from appview.lexicon import (
+    ArrayType,
+    BooleanType,
+    Catalogue,
+    IntegerType,
+    ObjectType,
+    RefType,
+    StringType,
+    Type,
+    UnknownType,
+)
+from appview.refusals import ServiceAuthRequired
+
+Document: TypeAlias = dict[str, object]
+
+_BAD_CREDENTIALS: Final = (
+    "The credentials do not hold, or there are none where some are needed. Of a JWT also `BadJwt`, `BadJwtType`,"
+    " `JwtExpired`, `BadJwtAudience`, `BadJwtLexiconMethod`, `BadJwtIss`, `BadJwtSignature` or `JwtReplayed`, of an"
+    " access token `InvalidToken`."
+)
+GENERAL_ERRORS: Final[Mapping[int, tuple[str, str]]] = {
+    401: ("AuthenticationRequired", _BAD_CREDENTIALS),
+    405: ("InvalidRequest", "Another HTTP method than the path answers; `Allow` names those."),
+    408: ("InvalidRequest", "The body took too long to come."),
+    413: ("PayloadTooLarge", "The body is too large."),
+    414: ("InvalidRequest", "The URL is too long."),
+    429: ("RateLimitExceeded", "Too many requests; `Retry-After` says when to ask again."),
+    500: ("InternalServerError", "Something went wrong here."),
+    503: ("NotEnoughResources", "The index cannot answer at the moment; `Retry-After` says when to ask again."),
+}
+
+_OF_BODIES: Final = (408, 413)
+_OF_CREDENTIALS: Final = 401
+
+_AUTHOR: Final = "did:plc:aliceaaaaaaaaaaaaaaaaaaa"
+_URI: Final = f"at://{_AUTHOR}/dev.bastienrobert.memory.record/3kaaaaaaaaa2a"
+_EXAMPLES: Final[Mapping[str, Mapping[str, Document]]] = {
+    "searchRecords": {
+        "what does she drink": {"q": "green tea", "repo": ["alice.test"], "limit": 3},
+        "as it was": {"q": "tea", "kind": ["preference", ""], "asOf": "2026-02-01T00:00:00Z", "explain": True},
+        "why was it not found": {"q": "coffee -tea", "explainUri": _URI},
+    },
+    "listRecords": {
+        "of one author, the latest first": {"repo": ["alice.test"], "limit": 2},
+        "of one agent, replaced ones too": {
+            "repo": [_AUTHOR],
+            "agent": ["claude-code"],
+            "order": "oldest",
+            "includeSuperseded": True,
+        },
+    },
+    "getRecord": {"by its at-uri": {"uri": _URI}},
+    "getHistory": {"of one memory": {"uri": _URI, "limit": 10}},
+    "getStats": {"of one author": {"repo": "alice.test"}},
+    "createAccessToken": {"for a laptop": {"name": "laptop", "expiresInDays": 30}},
+    "revokeAccessToken": {"one": {"id": "0123456789abcdef"}},
+}
+"""Requests by the method's name and what each asks. Beside a parameter stands what each request has in it."""
+
+# Lexicon formats that JSON Schema also has a name for; the others keep their own.
+_FORMATS: Final = {"datetime": "date-time"}
+_ERROR: Final = "error"
+
+
+def xrpc_paths(routes: Iterable[Route]) -> Document:
+    """The path items, by whole path."""
+    paths: Document = {PREFIX + route.method.nsid: _path_item(route) for route in routes}
+    return paths | {PREFIX + HEALTH: _health()}
+
+
+def xrpc_schemas(catalogue: Catalogue) -> Document:
+    """The components that those refer to, by name."""
+    schemas: Document = {_component(name): _schema(schema) for name, schema in catalogue.definitions.items()}
+    return schemas | {_ERROR: _error_schema()}
+
+
+def needs_service_auth(route: Route) -> bool:
+    """Whether the method answers nobody but whom service auth names."""
+    return any(error.name == ServiceAuthRequired.error for error in route.method.errors)
+
+
+def _path_item(route: Route) -> Document:
+    nsid, parameters = route.method.nsid, route.method.parameters
+    examples = _EXAMPLES.get(nsid.rpartition(".")[2], {})
+    body: Document = {"schema": _schema(parameters) | {"additionalProperties": False}}
+    if examples:
+        body["examples"] = {name: {"value": request} for name, request in examples.items()}
+    posted: Document = {"requestBody": {"required": True, "content": {"application/json": body}}}
+    if route.acts:
+        return {"post": _operation(route, nsid, takes_body=True) | posted}
+    item: Document = {"get": _operation(route, nsid) | {"parameters": _parameters(parameters, examples)}}
+    if route.takes_post:
+        item["post"] = _operation(route, f"{nsid}.post", takes_body=True) | posted
+    return item
+
+
+def _operation(route: Route, operation_id: str, *, takes_body: bool = False) -> Document:
+    method = route.method
+    forbidden = [error for error in method.errors if error.name == ServiceAuthRequired.error]
+    errors = "".join(f"\n- `{error.name}`: {error.description}" for error in method.errors if error not in forbidden)
+    invalid = f"The request is refused:\n- `InvalidRequest`: A parameter is missing, unknown or malformed.{errors}"
+    streams = route.stream is not None and not takes_body
+    lines: Document = {"application/x-ndjson": {"schema": {"type": "string"}}} if streams else {}
+    responses: Document = {
+        "200": _json_response("The answer.", _schema(method.output), lines),
+        "400": _error_response(invalid),
+    }
+    for error in forbidden:
+        responses["403"] = _error_response(f"`{error.name}`: {error.description}")
+    responses |= _general_errors(takes_body=takes_body)
+    return {
+        "operationId": operation_id,
+        "tags": ["XRPC"],
+        "description": method.description,
+        "responses": dict(sorted(responses.items())),
+    }
+
+
+def _general_errors(*, takes_body: bool) -> Document:
+    return {
+        str(status): _error_response(f"`{name}`: {description}")
+        for status, (name, description) in GENERAL_ERRORS.items()
+        if takes_body or status not in _OF_BODIES
+    }
+
+
+def _parameters(parameters: ObjectType, examples: Mapping[str, Document]) -> list[Document]:
+    return [
+        _present(
+            name=name,
+            **{"in": "query"},
+            required=name in parameters.required,
+            style="form" if isinstance(schema, ArrayType) else None,
+            explode=isinstance(schema, ArrayType) or None,  # repeated fields
+            description=schema.description,
+            schema={key: value for key, value in _schema(schema).items() if key != "description"},
+            # Examples of one name are of one request.
+            examples={of: {"value": request[name]} for of, request in examples.items() if name in request} or None,
+        )
+        for name, schema in parameters.properties.items()
+    ]
+
+
+def _schema(schema: Type) -> Document:
+    described: Document = {} if schema.description is None else {"description": schema.description}
+    match schema:
+        case RefType():
+            return described | {"$ref": f"#/components/schemas/{_component(schema.ref)}"}
+        case UnknownType():
+            return described | {"type": "object", "additionalProperties": True}
+        case BooleanType():
+            return described | _present(type="boolean", default=schema.default)
+        case IntegerType():
+            return described | _present(
+                type="integer", minimum=schema.minimum, maximum=schema.maximum, default=schema.default
+            )
+        case StringType():
+            return described | _string_schema(schema)
+        case ArrayType():
+            return described | _present(type="array", items=_schema(schema.items), maxItems=schema.max_length)
+        case ObjectType():
+            return described | {
+                "type": "object",
+                "required": sorted(schema.required),
+                "properties": {name: _schema(item) for name, item in schema.properties.items()},
+            }
+        case _:
+            assert_never(schema)
+
+
+def _string_schema(schema: StringType) -> Document:
+    # JSON Schema counts code points: no text has fewer of them than graphemes, nor more than bytes.
+    return _present(
+        type="string",
+        format=None if schema.format is None else _FORMATS.get(schema.format, schema.format),
+        enum=None if schema.enum is None else list(schema.enum),
+        examples=None if schema.known_values is None else list(schema.known_values),
+        minLength=schema.min_length or None,
+        maxLength=schema.max_length,
+        default=schema.default,
+    )
+
+
+def _present(**properties: object) -> Document:
+    return {name: value for name, value in properties.items() if value is not None}
+
+
+def _component(name: str) -> str:
+    """The name of a definition without its NSID: they all come from one file."""
+    return name.partition("#")[2]
+
+
+def _health() -> Document:
+    schema: Document = {"type": "object", "required": ["version"], "properties": {"version": {"type": "string"}}}
+    errors = _general_errors(takes_body=False)
+    return {
+        "get": {
+            "operationId": HEALTH,
+            "tags": ["XRPC"],
+            "description": "Whether the API runs, and which version of it. Whoever asks is not looked at.",
+            "responses": {"200": _json_response("It runs.", schema)}
+            | {status: response for status, response in errors.items() if status != str(_OF_CREDENTIALS)},
+        }
+    }
+
+
+def _json_response(description: str, schema: Document, more: Document | None = None) -> Document:
+    return {"description": description, "content": {"application/json": {"schema": schema}} | (more or {})}
+
+
+def _error_response(description: str) -> Document:
+    return _json_response(description, {"$ref": f"#/components/schemas/{_ERROR}"})
+
+
+def _error_schema() -> Document:
+    return {
+        "type": "object",
+        "required": ["error", "message"],
+        "properties": {
+            "error": {"type": "string", "description": "A name to act on."},
+            "message": {"type": "string", "description": "A sentence for people."},
+        },
+    }
