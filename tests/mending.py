@@ -56,6 +56,9 @@ BUDGET = HostBudget(
 )
 POLL_S = 0.02
 AUDIT_EVERY = timedelta(days=30)
+OPEN_QUESTIONS = """
+select count(*) from requests where repo = any($1) and kind <> 'identity' and ($2::text is null or kind = $2)
+"""
 
 
 class Clock:
@@ -211,11 +214,7 @@ class Mending:
 
     async def until_answered(self, *builders: RepoBuilder, kind: RequestKind | None = None) -> None:
         """Waits until no host is to be asked about the repos any more; of one kind, if it is given."""
-        query = (
-            "select count(*) from requests"
-            " where repo = any($1) and kind <> 'identity' and ($2::text is null or kind = $2)"
-        )
-        await self.until(lambda: self.value(query, [builder.did for builder in builders], kind), 0)
+        await self.until(lambda: self.value(OPEN_QUESTIONS, [builder.did for builder in builders], kind), 0)
 
     async def pass_time_until_answered(self, *builders: RepoBuilder, kind: RequestKind | None = None) -> None:
         """The same, while time goes by."""
@@ -223,8 +222,7 @@ class Mending:
 
         async def left() -> int:
             self.clock.advance(seconds=1)
-            query = "select count(*) from requests where repo = any($1) and ($2::text is null or kind = $2)"
-            return await self.value(query, dids, kind)
+            return await self.value(OPEN_QUESTIONS, dids, kind)
 
         await self.until(left, 0)
 
