@@ -17,10 +17,11 @@ from appview.refusals import (
     ServiceAuthRequired,
     SpaceNotReadable,
 )
-from appview.service_auth import judge_token
+from appview.service_auth import claimed_issuer, judge_token
 from appview.store.access import is_token_kept, use_service_token
 from appview.tokens import PREFIX, AccessToken, parse_access_token
 from memory.database import Database
+from memory.resolver import is_resolvable
 from memory.space import ReadableSpaces
 
 _MAX_HEADER_BYTES: Final = 8192
@@ -93,6 +94,20 @@ class Access:
                     raise JwtReplayed
         # Service auth names an account, not an app: it never reads more than what is public.
         return Viewer(token.issuer, ReadableSpaces.public_only(), token.issuer)
+
+
+def claimed_did(authorization: bytes) -> str | None:
+    """Who an `Authorization` says asks, true or not, if it is one who could be asked for."""
+    try:
+        credential = _bearer_credential(authorization)
+    except AuthenticationRequired:
+        return None
+    if credential.startswith(PREFIX.encode()):
+        token = parse_access_token(credential.decode("ascii", "replace"))
+        did = None if token is None else token.did
+    else:
+        did = claimed_issuer(credential)
+    return did if did is not None and is_resolvable(did) else None
 
 
 def require_service_auth(viewer: Viewer) -> str:

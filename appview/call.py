@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from appview.access import Viewer
 from appview.page_cursor import PageCursors, Place, Question
@@ -15,6 +15,8 @@ from appview.parameters import Parameters
 from appview.refusals import TooBusy
 from appview.store.stats import RecentTotals
 from memory.database import Database
+
+STREAMED_PAGES_AT_ONCE: Final = 2
 
 
 class Turns:
@@ -40,13 +42,17 @@ class Turns:
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What every answer is made with. Searches take turns, so that they leave connections and time to other answers."""
+    """What every answer is made with. Searches take turns, so that they leave connections and time to other answers.
+
+    Pages of streams take turns too, of which one request may ask for thousands.
+    """
 
     database: Database
     page_cursors: PageCursors
     clock: Callable[[], datetime]
     searches: Turns
     totals: RecentTotals
+    streams: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(STREAMED_PAGES_AT_ONCE))
 
 
 @dataclass(frozen=True, slots=True)

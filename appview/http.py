@@ -15,7 +15,7 @@ from typing import Final, Protocol
 
 from starlette.types import Receive, Scope, Send
 
-from appview.access import ANYBODY, Viewer
+from appview.access import ANYBODY, Viewer, claimed_did
 from appview.metrics import Metrics
 from appview.rates import Allowance, Rates, address_of
 from appview.refusals import (
@@ -29,7 +29,7 @@ from appview.refusals import (
     RequestTooSlow,
     UrlTooLong,
 )
-from appview.representation import Headers, Reply, represent
+from appview.representation import VARY, Headers, Reply, represent
 from memory.errors import Unavailable
 from memory.tasks import TaskGroup
 from memory.telemetry import get_logger
@@ -38,6 +38,8 @@ MAX_URL_BYTES: Final = 32_768
 MAX_BODY_BYTES: Final = 131_072
 ANSWER_TIMEOUT_S: Final = 20
 BODY_TIMEOUT_S: Final = 10
+
+_PIECE_BYTES: Final = 131_072
 
 JSON: Final[Headers] = (
     (b"content-type", b"application/json; charset=utf-8"),
@@ -58,6 +60,9 @@ _PREFLIGHT: Final = (
     (b"access-control-max-age", b"86400"),
 )
 _CHALLENGE: Final = (b"www-authenticate", b"Bearer")
+
+_REFUSAL_WEIGHT: Final = 10
+"""A tenth of what one network may have refused may be of one account: many ask from the network of their PDS."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -147,6 +152,7 @@ class _Told:
     allowance: Allowance | None = None  # of whoever asks; None: it is not counted
     signed_in: bool = False
     sealed: bool = False  # it may hold what is not for everybody
+    begun: str | None = None  # for whom a request is under way until the answer is sent
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +162,7 @@ class Edge:
     face: Face
     find_viewer: FindViewer
     rates: Rates
+    refusals: Rates  # of credentials
     metrics: Metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -167,12 +174,18 @@ class Edge:
         request = _request(scope, receive)
         label = self.face.label(request.path)
         told = _Told()
+        try:
+            await self._serve(request, scope, send, told, label, started)
+        finally:
+            self.rates.end(told.begun)
+
+    async def _serve(self, request: Request, scope: Scope, send: Send, told: _Told, label: str, started: float) -> None:
         reply = await self._reply(request, label, scope, told)
         reply = replace(reply, headers=(*_CORS, *reply.headers, *_told_headers(request, told)))
         self.metrics.answers.labels(label, reply.status).inc()
         self.metrics.seconds.labels(label).observe(perf_counter() - started)
         if reply.following is not None:
-            await self._send_pieces(receive, send, reply, reply.following, label)
+            await self._send_pieces(request.receive, send, reply, reply.following, label)
             return
         if request.method != "POST":
             reply = await represent(reply, request.headers, compressible=not told.sealed)
@@ -200,20 +213,33 @@ class Edge:
     async def _viewer(self, request: Request, address: str | None, told: _Told) -> Viewer:
         """Who asks, counted: the signed-in by themselves, others by where they ask from."""
         action = self.face.action_of(request)
-        if action is None or not request.header(b"authorization"):
+        if action is None or not any(name == b"authorization" for name, _ in request.headers):
             told.allowance = self.rates.take(address)
+            told.begun = self.rates.begin(address)
             return ANYBODY
         told.signed_in = True
-        failures = None if address is None else f"{address} refused"
-        self.rates.require(failures)
-        try:
-            viewer = await self.find_viewer(request, address or "", action)
-        except Refusal:
-            told.allowance = self.rates.take(failures)
-            raise
-        told.sealed = bool(viewer.spaces.spaces)
-        told.allowance = self.rates.take(None if address is None else viewer.did)
+        viewer = await self._find_viewer(request, address, action, told)
+        told.sealed = bool(viewer.spaces.spaces) or action.acts
+        client = None if address is None else viewer.did
+        told.allowance = self.rates.take(client)
+        told.begun = self.rates.begin(client)
         return viewer
+
+    async def _find_viewer(self, request: Request, address: str | None, action: Action, told: _Told) -> Viewer:
+        """Who asks. Refusals are counted apart: who guesses takes nothing from those who ask from the same network."""
+        if address is None:
+            return await self.find_viewer(request, "", action)
+        claimed = claimed_did(request.header(b"authorization"))
+        own = None if claimed is None else f"{address} {claimed}"
+        self.rates.require(claimed)
+        self.refusals.require(own)
+        self.refusals.require(address)
+        try:
+            return await self.find_viewer(request, address, action)
+        except Refusal:
+            self.refusals.take(own, weight=_REFUSAL_WEIGHT)
+            told.allowance = self.refusals.take(address)
+            raise
 
     def _refuse(self, refusal: Refusal, request: Request) -> Reply:
         reply = self.face.refuse(refusal, request)
@@ -237,7 +263,7 @@ class Edge:
         self, receive: Receive, send: Send, reply: Reply, following: AsyncIterator[bytes], label: str
     ) -> None:
         """Send an answer in pieces, until the client is gone."""
-        await send({"type": "http.response.start", "status": reply.status, "headers": [*reply.headers]})
+        await send({"type": "http.response.start", "status": reply.status, "headers": [*reply.headers, VARY]})
         await send({"type": "http.response.body", "body": reply.body, "more_body": True})
         async with TaskGroup() as group:
             gone = group.create_task(_wait_for_disconnect(receive))
@@ -296,4 +322,9 @@ async def _send(send: Send, reply: Reply) -> None:
     if reply.status not in (204, 304):  # which have no body to have a length
         headers.append((b"content-length", str(len(reply.body)).encode()))
     await send({"type": "http.response.start", "status": reply.status, "headers": headers})
-    await send({"type": "http.response.body", "body": reply.body})
+    # A piece waits until the client has read most of the one before: what is not read yet is under way.
+    last = max(0, len(reply.body) - 1) // _PIECE_BYTES * _PIECE_BYTES
+    for start in range(0, last, _PIECE_BYTES):
+        piece = reply.body[start : start + _PIECE_BYTES]
+        await send({"type": "http.response.body", "body": piece, "more_body": True})
+    await send({"type": "http.response.body", "body": reply.body[last:]})

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final, cast
 
 from appview.faces.assistants.fields import load_fields
-from appview.faces.assistants.openapi import describe_paths, describe_schemas
+from appview.faces.assistants.openapi import assistants_paths, assistants_schemas
 from appview.faces.stores.openapi import stores_paths, stores_schemas
 from appview.faces.xrpc import HEALTH, PREFIX, Route
 from appview.faces.xrpc_openapi import Document, needs_service_auth, xrpc_paths, xrpc_schemas
@@ -75,7 +75,7 @@ _NOT_MODIFIED: Final = "The client has the answer already, as its `If-None-Match
 def openapi_document(catalogue: Catalogue, routes: Iterable[Route], *, version: str, url: str | None) -> Document:
     """Describe all faces; `url` is where clients reach them, None for wherever the document came from."""
     described = list(routes)
-    paths = xrpc_paths(described) | stores_paths() | describe_paths(load_fields(catalogue))
+    paths = xrpc_paths(described) | stores_paths() | assistants_paths(load_fields(catalogue))
     security = {PREFIX + route.method.nsid: _SERVICE_AUTH for route in described if needs_service_auth(route)}
     security[PREFIX + HEALTH] = []
     return {
@@ -101,7 +101,7 @@ def openapi_document(catalogue: Catalogue, routes: Iterable[Route], *, version: 
             for path, item in paths.items()
         },
         "components": {
-            "schemas": xrpc_schemas(catalogue) | stores_schemas() | describe_schemas(),
+            "schemas": xrpc_schemas(catalogue) | stores_schemas() | assistants_schemas(),
             "headers": {name: _header(name) for name in _HEADERS},
             "securitySchemes": _SECURITY_SCHEMES,
         },
@@ -118,7 +118,7 @@ def _complete(path: str, verb: str, operation: Document, security: list[Document
         status: responses[status] | {"headers": _headers_of(status, verb, is_xrpc=is_xrpc)}
         for status in sorted(responses)
     }
-    return {"tags": ["Assistants"]} | operation | {"security": security, "responses": completed}
+    return operation | {"security": security, "responses": completed}
 
 
 def _headers_of(status: str, verb: str, *, is_xrpc: bool) -> Document:

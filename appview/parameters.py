@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -98,14 +99,29 @@ def decode_query(method: Method, query: bytes) -> Parameters:
 
 def decode_body(method: Method, body: bytes) -> Parameters:
     """Decode one JSON object of the same parameters. Raise InvalidRequest."""
+    given = read_object(body).items()
+    return _decode(method, ((name, read_json(name, _declared(method, name), value)) for name, value in given))
+
+
+def read_object(body: bytes) -> dict[str, object]:
+    """The fields of a body that is one JSON object. Raise InvalidRequest."""
     try:
-        fields = orjson.loads(body)
-    except orjson.JSONDecodeError:
+        fields: object = orjson.loads(body)
+        # Of two fields with one name, that decoder takes the last: what was meant by the other, nobody would know.
+        json.loads(body, object_pairs_hook=_refuse_repeated, parse_int=str, parse_float=str)
+    except RecursionError:
+        raise InvalidRequest("The body is nested too deep.") from None
+    except ValueError:
         raise InvalidRequest("The body must be JSON in UTF-8.") from None
     if not isinstance(fields, dict):
         raise InvalidRequest("The body must be one JSON object.")
-    given = cast("dict[str, object]", fields).items()
-    return _decode(method, ((name, read_json(name, _declared(method, name), value)) for name, value in given))
+    return cast("dict[str, object]", fields)
+
+
+def _refuse_repeated(pairs: list[tuple[str, object]]) -> None:
+    names = {name for name, _ in pairs}
+    if len(names) < len(pairs):
+        raise InvalidRequest("A field stands twice in the body.")
 
 
 def _decode(method: Method, given: Iterable[tuple[str, Value]]) -> Parameters:

@@ -23,6 +23,9 @@ WINDOW_S: Final = 300
 MAX_COUNTED: Final = 100_000
 """Clients that are counted at a time; of more, those that came first are forgotten, and begin anew."""
 
+MAX_AT_ONCE: Final = 100
+"""Requests of one client that are under way at a time: connections, which all share, are ten times as many."""
+
 _NETWORK_BITS: Final = 64
 _ANY_HOST: Final = "unknown"
 
@@ -53,9 +56,14 @@ class Rates:
         self._limit = limit
         self._clock = clock
         self._counted: OrderedDict[str, _Window] = OrderedDict()
+        self._under_way: dict[str, int] = {}
 
-    def take(self, client: str | None) -> Allowance | None:
-        """One request of a client. Raise RateLimited beyond its limit."""
+    def apart(self) -> Rates:
+        """The same limit for something else, of which no flood drives out what is counted here."""
+        return Rates(limit=self._limit, clock=self._clock)
+
+    def take(self, client: str | None, *, weight: int = 1) -> Allowance | None:
+        """One request of a client, which counts as `weight` of them. Raise RateLimited beyond its limit."""
         if client is None or not self._limit:
             return None
         now = self._clock().timestamp()
@@ -64,7 +72,7 @@ class Rates:
             window = self._begin(client, now)
         if window.taken >= self._limit:
             raise self._limited(window, now)
-        window.taken += 1
+        window.taken = min(window.taken + weight, self._limit)
         return Allowance(self._limit, self._limit - window.taken, ceil(window.ends_at))
 
     def require(self, client: str | None) -> None:
@@ -75,6 +83,24 @@ class Rates:
         now = self._clock().timestamp()
         if window.taken >= self._limit and window.ends_at > now:
             raise self._limited(window, now)
+
+    def begin(self, client: str | None) -> str | None:
+        """A request is under way until `end` is called for what this returns. Raise RateLimited if too many are."""
+        if client is None or not self._limit:
+            return None
+        under_way = self._under_way.get(client, 0)
+        if under_way >= MAX_AT_ONCE:
+            raise RateLimited(1)
+        self._under_way[client] = under_way + 1
+        return client
+
+    def end(self, client: str | None) -> None:
+        """A request that began has been answered."""
+        if client is None:
+            return
+        self._under_way[client] -= 1
+        if not self._under_way[client]:
+            del self._under_way[client]
 
     def _limited(self, window: _Window, now: float) -> RateLimited:
         allowance = Allowance(self._limit, 0, ceil(window.ends_at))

@@ -1,6 +1,6 @@
-"""What the API answers instead of a result: errors of XRPC, `{error, message}` under an HTTP status.
+"""What the API answers instead of a result: an HTTP status, a name of the XRPC face, and a sentence.
 
-A message never repeats a query, record text or a Space URI.
+Each face puts them in the shape of its own document. A message never repeats a query, record text or a Space URI.
 """
 
 from __future__ import annotations

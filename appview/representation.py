@@ -16,8 +16,9 @@ Headers: TypeAlias = tuple[tuple[bytes, bytes], ...]
 MIN_COMPRESSED_BYTES: Final = 1_400
 """What fits into one packet anyway is sent as it is."""
 
+VARY: Final = (b"vary", b"Accept, Accept-Encoding, Authorization")
+
 _MAX_INLINE_BYTES: Final = 65_536  # compressing more would hold up other answers: a thread does it
-_VARY: Final = b"Accept, Accept-Encoding, Authorization"
 _OF_THE_BODY: Final = (b"content-type", b"x-content-type-options")
 _ZSTD_LEVEL: Final = 3
 _GZIP: Final = 31  # zlib's name for the gzip container with the largest window
@@ -43,7 +44,7 @@ async def represent(reply: Reply, request_headers: Iterable[tuple[bytes, bytes]]
     if reply.status != 200:
         return reply
     tag = b'W/"' + blake2b(reply.body, digest_size=12).hexdigest().encode() + b'"'
-    headers = (*reply.headers, (b"etag", tag), (b"vary", _VARY))
+    headers = (*reply.headers, (b"etag", tag), VARY)
     coding: str | None = None
     for name, value in request_headers:
         if name == b"if-none-match" and tag in (known.strip() for known in value.split(b",")):

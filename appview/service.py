@@ -18,6 +18,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from appview.access import Access, Viewer
 from appview.call import Answer, Resources, Stream, Turns
+from appview.connections import BoundedConnection
 from appview.faces.assistants.face import AssistantsFace
 from appview.faces.assistants.fields import load_fields
 from appview.faces.stores.face import StoresFace
@@ -29,7 +30,7 @@ from appview.lexicon import Catalogue, load_catalogue
 from appview.metrics import Metrics
 from appview.page_cursor import PageCursors
 from appview.rates import Rates
-from appview.refusals import InvalidRequest
+from appview.refusals import AuthenticationRequired, InvalidRequest
 from appview.routes.history import get_history
 from appview.routes.records import get_record, list_records, stream_records
 from appview.routes.search import search_records
@@ -89,6 +90,7 @@ async def serve(settings: Settings, *, host: str, port: int) -> None:
                 uvicorn.Config(
                     app,
                     lifespan="off",
+                    http=BoundedConnection,
                     ws="none",
                     # No header of a proxy is believed but of those that are named, whatever the environment says.
                     proxy_headers=bool(settings.appview.trusted_proxies),
@@ -203,7 +205,9 @@ def finder(access: Access) -> FindViewer:
         credentials = [value for name, value in request.headers if name == b"authorization"]
         if len(credentials) > 1:
             raise InvalidRequest("There may be one Authorization header.")
-        return await access.viewer(b"".join(credentials), address, action.lxm, acts=action.acts)
+        if not credentials[0].strip():
+            raise AuthenticationRequired("The Authorization is empty.")
+        return await access.viewer(credentials[0], address, action.lxm, acts=action.acts)
 
     return find
 
@@ -258,7 +262,8 @@ def build_app(
         AssistantsFace(resources, load_fields(catalogue)),
         StoresFace(resources, ids),
     )
-    edges = {face.prefix: Edge(face, find_viewer, rates, metrics) for face in faces}
+    refusals = rates.apart()
+    edges = {face.prefix: Edge(face, find_viewer, rates, refusals, metrics) for face in faces}
     pages = build_pages(catalogue, routes, version=VERSION, url=url, known_at=known_at)
     return App(edges, pages, resources.database, metrics)
 
@@ -266,7 +271,7 @@ def build_app(
 def routes_of(catalogue: Catalogue) -> list[Route]:
     """What answers each method of the lexicons, in the order in which documents tell of them."""
     return [
-        Route(method, answer, takes_post=name in _TAKE_POST, acts=method.acts, stream=_STREAMS.get(name))
+        Route(method, answer, takes_post=name in _TAKE_POST, stream=_STREAMS.get(name))
         for name, answer in _ANSWERS.items()
         for method in (catalogue.methods[_NAMESPACE + name],)
     ]

@@ -89,6 +89,16 @@ def judge_token(text: bytes, *, own_did: str, lxm: str, now: datetime) -> Servic
     return ServiceToken(issuer, algorithm, expires_at, _jti(claims), parts[0] + b"." + parts[1], signature)
 
 
+def claimed_issuer(text: bytes) -> str | None:
+    """Whose token this says it is, true or not; None for what says nothing of the kind."""
+    parts = text.split(b".", 2) if len(text) <= MAX_TOKEN_BYTES else []
+    try:
+        issuer = _read_json(parts[1]).get("iss") if len(parts) == 3 else None
+    except BadJwt:
+        return None
+    return issuer if isinstance(issuer, str) and is_did(issuer) else None
+
+
 def _judge_header(header: dict[str, object]) -> str:
     algorithm = header.get("alg")
     if not isinstance(algorithm, str):

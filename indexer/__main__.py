@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from indexer import backfill_command, deletions_command, record, resync_command, service
-from indexer.arrivals import Place, RestoreOrdered, Source, SourceKind, TakedownOrdered
+from indexer.arrivals import OPERATOR, Place, RestoreOrdered, Source, SourceKind, TakedownOrdered
 from indexer.companion import WITH_PARENT
 from indexer.frames import MAX_SEQ
 from indexer.status_text import problems, render
@@ -23,9 +23,6 @@ from memory.errors import MemoryAppviewError, Misconfigured
 from memory.identifiers import COLLECTION, is_did, normalise_source
 from memory.settings import load
 from memory.telemetry import set_up_logging
-
-# Orders come from no stream.
-OPERATOR = Source("operator:", SourceKind.RELAY)
 
 _RUN_HELP = """\
 Follows the relays of INDEXER_RELAY_URLS and the PDSes of INDEXER_PDS_URLS: verifies every commit, and keeps the index

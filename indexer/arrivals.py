@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from typing import Final
 from uuid import UUID
 
 from indexer.interpret import MemoryOp
@@ -29,6 +30,10 @@ class Source:
 
     url: str  # normalised
     kind: SourceKind
+
+
+OPERATOR: Final = Source("operator:", SourceKind.RELAY)
+"""Whom orders come from, for they come from no stream."""
 
 
 @dataclass(frozen=True, slots=True)

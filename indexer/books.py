@@ -47,6 +47,9 @@ LATEST_COMMIT_INTERVAL = timedelta(hours=1)
 REFILL_INTERVAL = timedelta(minutes=10)
 # An account that is switched off and on makes us try anew what failed at most so often.
 HASTEN_INTERVAL = timedelta(minutes=10)
+# Why an identity is asked for whose account is shown again: while its host served it to nobody, nobody could verify its
+# handle.
+CAME_BACK = "account_came_back"
 # Why a commit waits that comes while its repo is fetched.
 RESYNCING = "resyncing"
 
@@ -133,8 +136,7 @@ class Books:
         row.show(visible=visible, status=status, at=at)
         if not row.visible or was_visible or (*key, None) in self.denied:
             return
-        # While its host served it to nobody, nobody could verify its handle.
-        self.request(key, RequestKind.IDENTITY, "account_came_back", at)
+        self.request(key, RequestKind.IDENTITY, CAME_BACK, at)
         if row.purged and row.state is not RepoState.RESYNCING:
             row.enter(RepoState.PENDING, "account_came_back", at)
         if row.state not in (RepoState.ACTIVE, RepoState.RESYNCING):

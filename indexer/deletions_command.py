@@ -15,7 +15,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import IO, Any, Final, TypeAlias
 
-from indexer.arrivals import Arrival, Batch, FetchOrdered, Place, RestoreOrdered, Source, SourceKind, TakedownOrdered
+from indexer.arrivals import OPERATOR, Arrival, Batch, FetchOrdered, Place, RestoreOrdered, TakedownOrdered
 from indexer.store import deletions
 from indexer.store.deletions import Deletion, Denial
 from indexer.writer import Writer
@@ -47,8 +47,6 @@ count once. The last line on stdout is JSON.
   python -m indexer deletions apply deletions.jsonl
 """
 
-# Orders come from no stream.
-LEDGER: Final = Source("operator:", SourceKind.RELAY)
 LINES_AT_ONCE: Final = 500
 REPOS_AT_ONCE: Final = 20
 ORDERS_AT_ONCE: Final = 100
@@ -212,12 +210,12 @@ async def _delete(
     async with writer.transaction(now) as taking:
         held = await deletions.held_though_deleted(taking.conn, gone)
         unparked = await deletions.drop_parked_before(taking.conn, gone)
-        await taking.take([FetchOrdered(Place(LEDGER, 0, now), repo, "restored") for repo in unparked])
+        await taking.take([FetchOrdered(Place(OPERATOR, 0, now), repo, "restored") for repo in unparked])
     whole = {each.repo for each in held if each.rkey is None}
     held = [each for each in held if each.rkey is None or each.repo not in whole]
     orders: list[list[Arrival]] = []
     for each in held:
-        place = Place(LEDGER, 0, each.deleted_at)
+        place = Place(OPERATOR, 0, each.deleted_at)
         orders.append([TakedownOrdered(place, each.repo, each.rkey), RestoreOrdered(place, each.repo, each.rkey)])
     for start in range(0, len(orders), ORDERS_AT_ONCE):
         await writer.apply(Batch([order for pair in orders[start : start + ORDERS_AT_ONCE] for order in pair]), now)

@@ -79,19 +79,24 @@ async def _rewrite(conn: Connection, table: str) -> bool:
     """Writes a table anew, unless others use it all the time; whether it was."""
     for attempt in range(LOCK_ATTEMPTS):
         await erasure.limit_lock_waits(conn, LOCK_WAIT_S)
-        try:
-            await erasure.rewrite(conn, table)
-        except StatementFailed as failure:
-            if failure.sqlstate != LOCK_NOT_AVAILABLE:
-                raise
-        else:
+        rewritten = await _rewrite_if_free(conn, table)
+        await erasure.limit_lock_waits(conn, 0)
+        if rewritten:
             return True
-        finally:
-            await erasure.limit_lock_waits(conn, 0)
         if attempt + 1 < LOCK_ATTEMPTS:
             await asyncio.sleep(BETWEEN_ATTEMPTS_S)
     get_logger().warning("rewrite_skipped", attempts=LOCK_ATTEMPTS)
     return False
+
+
+async def _rewrite_if_free(conn: Connection, table: str) -> bool:
+    try:
+        await erasure.rewrite(conn, table)
+    except StatementFailed as failure:
+        if failure.sqlstate != LOCK_NOT_AVAILABLE:
+            raise
+        return False
+    return True
 
 
 @asynccontextmanager
@@ -100,9 +105,12 @@ async def _alone(conn: Connection) -> AsyncGenerator[bool]:
     alone = await erasure.try_lock(conn)
     try:
         yield alone
-    finally:
-        if alone:
-            await erasure.unlock(conn)
+    except BaseException:
+        # The lock and the limit go with the connection; a database that is away is not waited for.
+        conn.terminate()
+        raise
+    if alone:
+        await erasure.unlock(conn)
 
 
 def _is_due(last_at: datetime, now: datetime) -> bool:

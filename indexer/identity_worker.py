@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from indexer.arrivals import IdentityResolved, Place, RequestAnswered, Source, SourceKind
-from indexer.books import RequestKind
+from indexer.books import CAME_BACK, RequestKind
 from indexer.intake import Intake, WaitingArrival, WaitingRelease
 from indexer.metrics import IndexerMetrics
 from indexer.patience import patiently, wait_at_most
@@ -37,7 +37,7 @@ DIRECTORY_WAIT_MAX: Final = timedelta(minutes=10)  # its outage is not the DID's
 HOST_WAIT_MAX: Final = timedelta(days=1)
 
 # What is held may be out of date, however young it is.
-_RENEWED: Final = ("bad_signature", "bad_key", "identity_event", "account_came_back")
+_RENEWED: Final = ("bad_signature", "bad_key", "identity_event", CAME_BACK)
 
 # The directory is no stream; what comes from it has no seq.
 DIRECTORY: Final = Source("directory:", SourceKind.RELAY)

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from time import perf_counter
 
 from indexer.arrivals import Arrival, Batch, IdentityResolved, Place, RequestAnswered, Source
-from indexer.books import Effect, RequestKind
+from indexer.books import CAME_BACK, Effect, RequestKind
 from indexer.consumer import Consumer, frame_clock
 from indexer.patience import despite_conflicts
 from indexer.pipeline import BATCH_BYTES_MAX, Pipeline
@@ -129,7 +129,9 @@ class Replay:
         # An export cannot say more of an account than that its DID stands. A key that was missed stays asked for, since
         # commits wait for it.
         arrivals += [
-            RequestAnswered(place, did, kind) for did, kind in asked if did in known and kind == RequestKind.REPO_STATUS
+            RequestAnswered(place, did, kind)
+            for did, kind, reason in asked
+            if did in known and (kind == RequestKind.REPO_STATUS or (kind, reason) == (RequestKind.IDENTITY, CAME_BACK))
         ]
         self._outcome.add(await self._writer.apply(Batch(arrivals), end))
 

@@ -6,7 +6,7 @@ parameters. `load_queries(path).lock_repos` is that statement; call it by one ty
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,10 +43,8 @@ class Connection(Protocol):
     async def fetchrow(self, query: str, *args: object) -> Row | None: ...
     async def fetchval(self, query: str, *args: object) -> Any: ...
     async def execute(self, query: str, *args: object, timeout: float | None = None) -> str: ...  # noqa: ASYNC109  the driver's
-    async def copy_records_to_table(
-        self, table_name: str, *, records: Iterable[Sequence[object]], columns: Sequence[str]
-    ) -> str: ...
     def transaction(self, *, isolation: Isolation | None = None, readonly: bool = False) -> Transaction: ...
+    def terminate(self) -> None: ...
 
 
 class StatementFailed(MemoryAppviewError):
@@ -88,7 +86,7 @@ def translate(failure: BaseException, statement: str | None = None) -> MemoryApp
 
 @contextmanager
 def driver_errors() -> Generator[None]:
-    """Translates what the driver raises inside, for calls that are no `Statement`: acquire, begin, commit, copy."""
+    """Translates what the driver raises inside, for calls that are no `Statement`: acquire, begin, commit."""
     try:
         yield
     except DRIVER_FAILURES as failure:

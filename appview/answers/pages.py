@@ -1,12 +1,10 @@
-"""What answers in pages share: where a page ends, and whose memories are meant."""
+"""Where a page of an answer ends."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from appview.store.lists import find_repos
 from appview.store.views import MAX_PAGE_BYTES
-from memory.queries import Connection
 
 
 def fill_page(views: Iterable[bytes | None], *, max_bytes: int = MAX_PAGE_BYTES) -> tuple[list[bytes], int]:
@@ -24,12 +22,3 @@ def fill_page(views: Iterable[bytes | None], *, max_bytes: int = MAX_PAGE_BYTES)
             page.append(view)
         gone_through += 1
     return page, gone_through
-
-
-async def resolve_repos(conn: Connection, identifiers: Iterable[str]) -> tuple[str, ...]:
-    """The DIDs among some DIDs and handles, each once; handles that nobody holds are left out."""
-    asked = dict.fromkeys(identifiers)
-    handles = [identifier for identifier in asked if not identifier.startswith("did:")]
-    found = await find_repos(conn, handles) if handles else {}
-    repos = (identifier if identifier.startswith("did:") else found.get(identifier) for identifier in asked)
-    return tuple(dict.fromkeys(repo for repo in repos if repo is not None))

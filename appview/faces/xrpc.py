@@ -32,20 +32,19 @@ _LINES: Final[Headers] = (
 class Route:
     """A method of a lexicon and what answers it.
 
-    `takes_post`: its parameters may also come as one JSON object in a body. `acts`: it is a procedure, which takes them
-    in no other way. `stream`: who accepts `application/x-ndjson` gets all records, one a line, instead of a page.
+    `takes_post`: its parameters may also come as one JSON object in a body; a procedure takes them in no other way.
+    `stream`: who accepts `application/x-ndjson` gets all records, one a line, instead of a page.
     """
 
     method: Method
     answer: Answer
     takes_post: bool = False
-    acts: bool = False
     stream: Stream | None = None
 
     @property
     def allowed(self) -> str:
         """The HTTP methods that it answers, as in an `Allow` header."""
-        if self.acts:
+        if self.method.acts:
             return "POST"
         return "GET, HEAD, POST" if self.takes_post else "GET, HEAD"
 
@@ -71,7 +70,7 @@ class XrpcFace:
     def action_of(self, request: Request) -> Action | None:
         """See Face."""
         route = self.routes.get(request.path.removeprefix(PREFIX))
-        return None if route is None else Action(route.method.nsid, acts=route.acts)
+        return None if route is None else Action(route.method.nsid, acts=route.method.acts)
 
     async def answer(self, request: Request, viewer: Viewer) -> Reply:
         """See Face."""
@@ -108,9 +107,9 @@ class XrpcFace:
 
 async def _read_parameters(route: Route, request: Request) -> Parameters:
     match request.method:
-        case "GET" | "HEAD" if not route.acts:
+        case "GET" | "HEAD" if not route.method.acts:
             return decode_query(route.method, request.query)
-        case "POST" if route.takes_post or route.acts:
+        case "POST" if route.takes_post or route.method.acts:
             if request.query:
                 raise InvalidRequest("A POST takes its parameters in the body only.")
             if not request.is_json():

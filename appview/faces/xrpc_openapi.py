@@ -94,7 +94,7 @@ def _path_item(route: Route) -> Document:
     if examples:
         body["examples"] = {name: {"value": request} for name, request in examples.items()}
     posted: Document = {"requestBody": {"required": True, "content": {"application/json": body}}}
-    if route.acts:
+    if route.method.acts:
         return {"post": _operation(route, nsid, takes_body=True) | posted}
     item: Document = {"get": _operation(route, nsid) | {"parameters": _parameters(parameters, examples)}}
     if route.takes_post:

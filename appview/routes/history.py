@@ -11,12 +11,12 @@ from typing import Protocol
 
 import orjson
 
+from appview.answers.asked import asked_key
 from appview.answers.pages import fill_page
 from appview.call import Call
 from appview.keys import Key, uri_of
 from appview.page_cursor import Place
 from appview.refusals import InvalidCursor, RecordNotFound
-from appview.routes.records import asked_key
 from appview.store.history import (
     FIRST_REPLACED_PLACE,
     FIRST_REPLACING_PLACE,

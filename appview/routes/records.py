@@ -9,12 +9,10 @@ from typing import Final
 
 import orjson
 
-from appview.access import require_readable
+from appview.answers.asked import asked_key, read_filters, readable_spaces
 from appview.answers.lists import ListPage, list_page, read_place, write_place
 from appview.call import Call
-from appview.keys import Key, key_of
-from appview.refusals import InternalError, InvalidRequest, NotEnoughResources, RecordNotFound
-from appview.routes.pages import read_filters, readable_spaces
+from appview.refusals import InternalError, NotEnoughResources, RecordNotFound
 from appview.store.lists import Order, Place
 from appview.store.views import load_memory
 from appview.views import datetime_text, record_view
@@ -32,18 +30,6 @@ async def get_record(call: Call) -> bytes:
     if memory is None:
         raise RecordNotFound
     return record_view(memory, as_of=None)
-
-
-def asked_key(call: Call, name: str) -> Key:
-    """The memory that a parameter names. Raise SpaceNotReadable, or RecordNotFound for what can be no memory."""
-    uri = call.parameters.record_uri(name)
-    if uri is None:
-        raise InvalidRequest(f"The parameter {name} is required.")
-    require_readable(call.viewer.spaces, [uri.space_uri])
-    key = key_of(uri)
-    if key is None:
-        raise RecordNotFound
-    return key
 
 
 async def list_records(call: Call) -> bytes:
@@ -77,7 +63,7 @@ async def stream_records(call: Call) -> AsyncIterator[bytes]:
 
 
 async def _streamed_page(call: Call, after: Place | None) -> ListPage:
-    async with asyncio.timeout(_STREAMED_PAGE_TIMEOUT_S):
+    async with asyncio.timeout(_STREAMED_PAGE_TIMEOUT_S), call.resources.streams:
         return await _list_page(call, after, _STREAMED_PAGE_RECORDS)
 
 

@@ -7,6 +7,7 @@ from functools import partial
 
 import orjson
 
+from appview.answers.asked import asked_key, read_filters, readable_spaces
 from appview.answers.search import (
     MAX_DUPLICATES,
     WINDOW,
@@ -22,8 +23,6 @@ from appview.call import Call
 from appview.keys import Key, uri_of
 from appview.lexicon import JSON
 from appview.refusals import ModeUnavailable, RecordNotFound
-from appview.routes.pages import read_filters, readable_spaces
-from appview.routes.records import asked_key
 from appview.search.explain import explain_memory
 from appview.search.highlight import highlights
 from appview.search.lexical import MAX_SUPPRESSED, Hit

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import orjson
 
-from appview.answers.pages import resolve_repos
+from appview.answers.asked import resolve_repos
 from appview.call import Call
 from appview.store.stats import (
     Counts,

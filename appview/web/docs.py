@@ -7,7 +7,7 @@ from html import escape
 from typing import Final, assert_never
 
 from appview.faces.assistants.fields import load_fields
-from appview.faces.assistants.openapi import describe_paths, describe_schemas
+from appview.faces.assistants.openapi import assistants_paths, assistants_schemas
 from appview.faces.stores.openapi import stores_paths, stores_schemas
 from appview.faces.xrpc import PREFIX, Route
 from appview.lexicon import (
@@ -73,7 +73,7 @@ def docs_page(catalogue: Catalogue, routes: Iterable[Route]) -> str:
     )
     xrpc = f"{_XRPC}{methods}{_ANSWERS}{definitions}"
     stores = _face(_STORES, stores_paths(), stores_schemas())
-    assistants = _face(_ASSISTANTS, describe_paths(load_fields(catalogue)), describe_schemas())
+    assistants = _face(_ASSISTANTS, assistants_paths(load_fields(catalogue)), assistants_schemas())
     return f"{_HEAD}{xrpc}{stores}{assistants}{_FOOT}"
 
 
@@ -86,7 +86,7 @@ def _face(introduction: str, paths: Document, schemas: Document) -> str:
 def _method(route: Route) -> str:
     method = route.method
     name = method.nsid.rpartition(".")[2]
-    verbs = "POST" if route.acts else "GET or POST" if route.takes_post else "GET"
+    verbs = "POST" if route.method.acts else "GET or POST" if route.takes_post else "GET"
     answer = (
         _properties(method.output)
         if isinstance(method.output, ObjectType)

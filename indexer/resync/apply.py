@@ -2,8 +2,9 @@
 
 A fetch begins by marking its repo: from then on what comes live is parked, and nothing but this fetch changes what is
 held. So the difference can be taken in slices, each in a transaction of its own that holds the repo's row for some
-milliseconds. The last brings, under one lock, the rest of the difference, the new head, and the parked commits. Killed
-in between, a repo is as `resyncing` as before, and the next fetch takes the difference to what is held then.
+milliseconds. The last brings, under one lock, the rest of the difference, the new head, and the first of the parked
+commits; `drain` joins the others. Killed in between, a repo is as `resyncing` as before, and the next fetch takes the
+difference to what is held then.
 """
 
 from __future__ import annotations

@@ -144,9 +144,11 @@ async def delete_requests(conn: Connection, answered: Sequence[Answer]) -> None:
     )
 
 
-async def open_requests(conn: Connection, repos: Iterable[str]) -> list[tuple[str, str]]:
-    """What waits to be asked about public repos, as pairs of a repo and a kind."""
-    return [(row["repo"], row["kind"]) for row in await _SQL.open_requests.fetch(conn, repos=list(repos))]
+async def open_requests(conn: Connection, repos: Iterable[str]) -> list[tuple[str, str, str]]:
+    """What waits to be asked about public repos, as (repo, kind, reason)."""
+    return [
+        (row["repo"], row["kind"], row["reason"]) for row in await _SQL.open_requests.fetch(conn, repos=list(repos))
+    ]
 
 
 async def purge(conn: Connection, keys: Iterable[RepoKey]) -> None:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from indexer.frames import CommitEvent
 from indexer.verify.commit import VerifiedCommit
 from indexer.verify.reasons import Fault
-from memory.identifiers import cid_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,18 +38,6 @@ class Accept:
 
 
 Admission = Accept | Desynchronize | Drop
-
-
-def is_stale(event: CommitEvent, held: Held | None) -> bool:
-    """Whether `admit` would drop this commit, told without verifying it.
-
-    A frame whose rev is not in its blocks is left to verification, which refuses it: it is no copy of an old commit.
-    """
-    if held is None or not _behind(event.rev, held):
-        return False
-    if event.rev == held.rev and held.commit_cid is not None and cid_text(event.commit) != held.commit_cid:
-        return False
-    return event.rev.encode() in event.blocks
 
 
 def admit(verified: VerifiedCommit, held: Held | None) -> Admission:

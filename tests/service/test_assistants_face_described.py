@@ -11,7 +11,7 @@ from jsonschema_rs import Draft202012Validator
 
 from appview.faces.assistants.face import CODES, OUT_OF_RANGE, PREFIX
 from appview.faces.assistants.fields import FILTERS, load_fields
-from appview.faces.assistants.openapi import describe_paths, describe_schemas
+from appview.faces.assistants.openapi import assistants_paths, assistants_schemas
 from memory.database import Database
 from tests.api_client import CATALOGUE
 from tests.assistants_client import FIELDS, Assistant
@@ -21,8 +21,8 @@ from tests.service.test_assistants_face_refusals import VALID, WRONG
 TESTS = Path(__file__).parent
 PAGE = (TESTS.parents[1] / "docs" / "assistants.md").read_text(encoding="utf-8")
 METHODS = load_fields(CATALOGUE)
-PATHS: dict[str, Any] = describe_paths(METHODS)
-SCHEMAS: dict[str, Any] = describe_schemas()
+PATHS: dict[str, Any] = assistants_paths(METHODS)
+SCHEMAS: dict[str, Any] = assistants_schemas()
 
 
 def operation(method: str) -> dict[str, Any]:

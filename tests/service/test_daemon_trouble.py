@@ -14,7 +14,6 @@ from urllib.request import urlopen
 import pytest
 from structlog.testing import capture_logs
 
-from indexer import live
 from memory.database import Database, open_database
 from memory.errors import Misconfigured
 from memory.outbound_hosts import HostLimits
@@ -239,7 +238,9 @@ FORGED = 1500
 async def test_flood_of_forged_dids_costs_little_and_holds_up_nobody(
     database: Database, fake: Relay, plc: Directory, alice: RepoBuilder, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(live, "PLC_LIMITS", HostLimits(requests_per_s=1e6, burst=1000, concurrent=8, waiting=300))
+    monkeypatch.setattr(
+        "memory.identities.PLC_LIMITS", HostLimits(requests_per_s=1e6, burst=1000, concurrent=8, waiting=300)
+    )
     forged = (RepoBuilder(f"forged {n}", stream=alice.stream).create(rkey(1), memory("forged")) for n in range(FORGED))
     first = alice.create(rkey(1), memory("1"))
     flood = [*islice(forged, FORGED // 2), alice.create(rkey(2), memory("2")), *forged]

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from typing import cast
+import asyncio
+from typing import Any, cast
 
 import httpx
 import pytest
 
 from appview.access import Access, Viewer
 from appview.issuers import Issuers
+from appview.refusals import InvalidToken
+from appview.tokens import make_access_token, parse_access_token
 from memory.database import Database
 from memory.space import ReadableSpaces
 from tests.api_client import NAMESPACE, NOW, Api, refused
-from tests.memory_rows import ALICE, MemoryRows
+from tests.memory_rows import ALICE, BOB, MemoryRows
 
 SPACE = "at://did:plc:aaaaaaaaaaaaaaaaaaaaaaaa/space/com.example.team/notes"
 LIST = f"/xrpc/{NAMESPACE}listRecords"
@@ -50,8 +53,17 @@ async def test_credentials_that_do_not_hold_are_never_taken_for_none(database: D
 
 async def test_two_credentials_are_refused(database: Database) -> None:
     api = Api(database, access=refusing_all(database))
-    response = await api.send("GET", LIST, headers=[("authorization", "Bearer a"), ("authorization", "Bearer b")])
-    assert (refused(response).status, refused(response).error) == (400, "InvalidRequest")
+    for first in ("Bearer a", ""):
+        response = await api.send("GET", LIST, headers=[("authorization", first), ("authorization", "Bearer b")])
+        assert (refused(response).status, refused(response).error) == (400, "InvalidRequest")
+
+
+async def test_empty_credentials_are_not_taken_for_none(database: Database) -> None:
+    for empty in ("", "  "):
+        response = await Api(database, access=refusing_all(database)).send(
+            "GET", LIST, headers={"authorization": empty}
+        )
+        assert (refused(response).status, refused(response).error) == (401, "AuthenticationRequired")
 
 
 async def test_strangers_are_limited_by_network_and_told_so(database: Database) -> None:
@@ -126,3 +138,113 @@ async def test_what_is_known_is_not_sent_again_but_its_headers_are(database: Dat
     assert (response.status_code, response.content) == (304, b"")
     assert response.headers["ratelimit-remaining"] == "7"
     assert response.headers["access-control-allow-origin"] == "*"
+
+
+class AliceOnly:
+    """Tokens hold that say they are Alice's."""
+
+    def __init__(self) -> None:
+        self.judged: list[str] = []
+
+    async def viewer(self, authorization: bytes, address: str, lxm: str, *, acts: bool) -> Viewer:
+        token = parse_access_token(authorization.decode().removeprefix("Bearer "))
+        assert token is not None
+        self.judged.append(token.did)
+        if token.did != ALICE:
+            raise InvalidToken
+        return anna()
+
+
+def token_of(did: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {make_access_token(did).text}"}
+
+
+async def test_refusals_of_one_account_lock_out_nobody_who_asks_through_the_same_pds(database: Database) -> None:
+    door = AliceOnly()
+    api = Api(database, rate_limit=100, access=cast("Access", door))
+    statuses = [(await ask(api, LIST, **token_of(BOB))).status_code for _ in range(120)]
+    assert statuses == [401] * 10 + [429] * 110
+    assert door.judged == [BOB] * 10
+    assert (await ask(api, LIST, **token_of(ALICE))).status_code == 200
+
+
+async def test_refusals_of_many_accounts_are_limited_by_network(database: Database) -> None:
+    api = Api(database, rate_limit=5, access=cast("Access", AliceOnly()))
+    statuses = [(await ask(api, LIST, **token_of(f"did:web:{n}.test"))).status_code for n in range(7)]
+    assert statuses == [401] * 5 + [429] * 2
+
+
+async def test_who_is_beyond_the_limit_is_not_looked_at(database: Database) -> None:
+    door = AliceOnly()
+    api = Api(database, rate_limit=1, access=cast("Access", door))
+    statuses = [(await ask(api, LIST, **token_of(ALICE))).status_code for _ in range(3)]
+    assert (statuses, door.judged) == ([200, 429, 429], [ALICE])
+
+
+async def test_answers_with_secrets_are_kept_by_nobody(database: Database) -> None:
+    api = Api(database, viewer=anna())
+    path = f"/xrpc/{NAMESPACE}createAccessToken"
+    response = await api.send("POST", path, json={"name": "tea", "expiresInDays": 1}, headers=SIGNED_IN)
+    assert (response.status_code, response.headers["cache-control"]) == (200, "private, no-store")
+
+
+class Reader:
+    """A client that reads a piece of an answer when it is told to."""
+
+    def __init__(self, api: Api, host: str = "203.0.113.7") -> None:
+        self.messages: list[Any] = []
+        self.begun = asyncio.Event()
+        self.reads = asyncio.Semaphore(0)
+        scope = {"type": "http", "method": "GET", "path": LIST, "query_string": b"", "headers": [], "client": (host, 4)}
+        self.answering = asyncio.ensure_future(api.app(scope, self._receive, self._send))
+
+    async def _receive(self) -> dict[str, object]:
+        return {"type": "http.request", "body": b""}
+
+    async def _send(self, message: Any) -> None:
+        self.messages.append(message)
+        self.begun.set()
+        await self.reads.acquire()
+
+    async def read_all(self) -> int:
+        """The status of the answer, when all of it is read."""
+        for _ in range(1000):
+            self.reads.release()
+        await self.answering
+        return self.messages[0]["status"]
+
+
+async def test_one_client_has_so_many_answers_under_way(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("appview.rates.MAX_AT_ONCE", 1)
+    api = Api(database, rate_limit=9)
+    slow = Reader(api)
+    await slow.begun.wait()
+    refusal = await ask(api, LIST)
+    assert (refused(refusal).status, refusal.headers["retry-after"]) == (429, "1")
+    assert (await ask(api, LIST, host="203.0.113.8")).status_code == 200
+    assert await slow.read_all() == 200
+    assert (await ask(api, LIST)).status_code == 200
+
+
+async def test_answer_that_breaks_off_is_not_under_way(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("appview.rates.MAX_AT_ONCE", 1)
+    api = Api(database, rate_limit=9)
+    slow = Reader(api)
+    await slow.begun.wait()
+    slow.answering.cancel()
+    await asyncio.wait([slow.answering])
+    assert (await ask(api, LIST)).status_code == 200
+
+
+async def test_large_answer_is_sent_as_it_is_read(database: Database) -> None:
+    rows = MemoryRows()
+    for number in range(4):
+        rows.put(ALICE, str(number), padding="x" * 400_000)
+    await rows.write(database)
+    slow = Reader(Api(database))
+    assert await slow.read_all() == 200
+    bodies = [message["body"] for message in slow.messages[1:]]
+    assert max(map(len, bodies)) == 131_072
+    assert [message.get("more_body", False) for message in slow.messages[1:]] == [True] * (len(bodies) - 1) + [False]
+    [length] = [int(value) for name, value in slow.messages[0]["headers"] if name == b"content-length"]
+    assert sum(map(len, bodies)) == length > 1_600_000

@@ -12,7 +12,7 @@ import pytest
 
 from appview.access import Viewer
 from appview.faces.assistants.fields import load_fields
-from appview.faces.assistants.openapi import describe_paths, describe_schemas
+from appview.faces.assistants.openapi import assistants_paths, assistants_schemas
 from appview.faces.stores.openapi import stores_paths, stores_schemas
 from appview.faces.xrpc_openapi import GENERAL_ERRORS
 from appview.keys import uri_of
@@ -65,7 +65,7 @@ async def test_every_method_is_described_with_all_its_parameters(document: dict[
     assert document["openapi"] == "3.1.0"
     xrpc = {path for path in document["paths"] if path.startswith("/xrpc/")}
     assert xrpc == {f"/xrpc/{nsid}" for nsid in CATALOGUE.methods} | {"/xrpc/_health"}
-    assert set(document["paths"]) - xrpc == {*stores_paths(), *describe_paths(load_fields(CATALOGUE))}
+    assert set(document["paths"]) - xrpc == {*stores_paths(), *assistants_paths(load_fields(CATALOGUE))}
     for nsid, method in CATALOGUE.methods.items():
         operation = document["paths"][f"/xrpc/{nsid}"]["post" if method.acts else "get"]
         if method.acts:
@@ -255,7 +255,7 @@ async def test_the_page_of_docs_shows_the_other_faces_too(database: Database, do
             assert f'id="{operation["operationId"]}"' in page
             assert f"{verb.upper()} {path}" in named
             assert {parameter["name"] for parameter in operation.get("parameters", ())} <= named
-    for schema in (*stores_schemas().values(), *describe_schemas().values()):
+    for schema in (*stores_schemas().values(), *assistants_schemas().values()):
         assert set(cast("dict[str, Any]", schema)["properties"]) <= named
     assert {name for fields in load_fields(CATALOGUE).values() for field in fields for name in field.names} <= named
     for face in ("xrpc", "stores", "assistants"):

@@ -112,6 +112,20 @@ async def test_a_list_as_lines_gives_all_that_its_pages_give(database: Database)
         assert lines
 
 
+async def test_lines_are_told_apart_from_pages_by_who_keeps_them(database: Database) -> None:
+    api, _ = await filled(database, 3)
+    response = await api.send("GET", LIST, headers=LINES)
+    assert response.headers["vary"] == (await api.send("GET", LIST)).headers["vary"]
+
+
+async def test_lines_wait_for_turns_of_their_own(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("appview.call.STREAMED_PAGES_AT_ONCE", 0)
+    monkeypatch.setattr("appview.routes.records._STREAMED_PAGE_TIMEOUT_S", 0)
+    api, _ = await filled(database, 3)
+    assert (await api.send("GET", LIST, headers=LINES)).status_code == 503
+    assert (await api.send("GET", LIST)).status_code == 200
+
+
 async def test_lines_go_on_from_a_cursor(database: Database) -> None:
     api, _ = await filled(database, 10)
     page = (await api.send("GET", f"{LIST}?limit=4")).json()

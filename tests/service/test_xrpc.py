@@ -171,6 +171,12 @@ async def test_a_bad_body_is_refused(database: Database, body: bytes, content_ty
     assert (refused(response).status, refused(response).error) == (400, "InvalidRequest")
 
 
+async def test_a_body_says_everything_once(database: Database) -> None:
+    body = b'{"q": "tea", "repo": ["a.test"], "repo": ["b.test"]}'
+    response = await Api(database).send("POST", SEARCH, content=body, headers={"content-type": "application/json"})
+    assert (refused(response).status, refused(response).error) == (400, "InvalidRequest")
+
+
 async def test_a_post_takes_its_parameters_in_the_body_only(database: Database) -> None:
     response = await Api(database).send("POST", f"{SEARCH}?limit=1", json={"q": "tea"})
     assert refused(response).status == 400

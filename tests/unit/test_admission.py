@@ -6,17 +6,15 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from indexer.frames import CommitEvent, decode_frame
-from indexer.verify.admission import Accept, Admission, Desynchronize, Drop, Held, admit, is_stale
+from indexer.verify.admission import Accept, Admission, Desynchronize, Drop, Held, admit
 from indexer.verify.commit import VerifiedCommit, verify_commit
 from indexer.verify.reasons import Fault
 from memory.errors import Rejected
 from memory.identifiers import cid_text
 from memory.signatures import parse_did_key
-from tests.builders import RepoBuilder, block_cid, memory
+from tests.builders import block_cid
 from tests.recorded import did, export, frames_of, tampered
 
 BASELINE_INDEX = 78  # alice's update in pds1-live.bin
@@ -98,39 +96,6 @@ def test_after_a_purge_only_the_gate_is_left() -> None:
     assert admit(replace(NEXT, since="3n3zzzzzzzz2z"), purged) == Accept(complete=False)
 
 
-@given(
-    rev=st.sampled_from(REVS),
-    held=st.builds(
-        Held,
-        rev=st.sampled_from([*REVS, None]),
-        commit_cid=st.sampled_from([COMMIT, OTHER_COMMIT, None]),
-        data_cid=st.sampled_from([DATA, None]),
-        state=st.just("active"),
-    ),
-)
-def test_what_is_stale_unverified_would_be_dropped_verified(rev: str, held: Held) -> None:
-    builder = RepoBuilder("stale")
-    event = event_of(builder.create("3kaaaaaaaaa2a", memory("x"), tamper=lambda parts: set_rev(parts, rev)))
-    key = parse_did_key(builder.did_key)
-    verified = verify_commit(event, key, event.time)
-    held = replace(held, commit_cid=verified.commit_cid if held.commit_cid == COMMIT else held.commit_cid)
-    assert is_stale(event, held) == (admit(verified, held) == Drop())
-
-
-def set_rev(parts: Any, rev: str) -> None:
-    parts.commit["rev"] = parts.body["rev"] = rev
-
-
-def test_nothing_is_stale_at_first_sight() -> None:
-    event = event_of(RepoBuilder("stale").apply())
-    assert not is_stale(event, None)
-
-
-def test_a_frame_whose_rev_is_not_its_commits_is_left_to_verification() -> None:
-    event = event_of(RepoBuilder("stale").apply())
-    assert not is_stale(replace(event, rev="2222222222222"), HELD)
-
-
 @pytest.fixture(scope="module")
 def held_before_baseline() -> dict[str, Held]:
     held: dict[str, Held] = {}
@@ -162,7 +127,6 @@ def test_tampered_commits_end_as_the_manifest_says(
 ) -> None:
     event = event_of(frame)
     held = held_before_baseline[event.did]
-    assert not is_stale(event, held)
     if entry["effect"] == "unattributable":
         with pytest.raises(Rejected) as caught:
             verify(event)

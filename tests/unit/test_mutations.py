@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from indexer.frames import CommitEvent, SyncEvent, decode_frame
-from indexer.verify.admission import Held, admit, is_stale
+from indexer.verify.admission import Held, admit
 from indexer.verify.car import Link
 from indexer.verify.commit import verify_commit
 from indexer.verify.sync import verify_sync
@@ -44,7 +44,6 @@ def judge(frame: bytes) -> str | None:
             if isinstance(event, SyncEvent):
                 verify_sync(event, key_at(event))
             else:
-                is_stale(event, HELD)
                 admit(verify_commit(event, key_at(event), event.time), HELD)
     except Rejected as error:
         return error.reason

@@ -50,6 +50,14 @@ def test_refused_requests_do_not_prolong_the_wait() -> None:
     rates.take("a")
 
 
+def test_request_may_weigh_more_than_one_and_is_let_in_while_there_is_anything_left() -> None:
+    rates = Rates(limit=15, clock=Clock())
+    left = [allowance.remaining for _ in range(2) if (allowance := rates.take("a", weight=10)) is not None]
+    assert left == [5, 0]
+    with pytest.raises(RateLimited):
+        rates.take("a")
+
+
 def test_clients_are_counted_apart() -> None:
     rates = Rates(limit=1, clock=Clock())
     rates.take("a")

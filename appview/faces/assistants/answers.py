@@ -6,6 +6,7 @@ from functools import partial
 
 import orjson
 
+from appview.answers.asked import asked_key, read_filters, readable_spaces
 from appview.answers.lists import list_page, read_place, write_place
 from appview.answers.search import (
     Search,
@@ -20,8 +21,6 @@ from appview.call import Call
 from appview.faces.assistants.views import hit_view, memory_view
 from appview.page_cursor import Place
 from appview.refusals import InvalidCursor, InvalidRequest, RecordNotFound
-from appview.routes.pages import read_filters, readable_spaces
-from appview.routes.records import asked_key
 from appview.search.lexical import Hit
 from appview.search.query import parse_query
 from appview.store.lists import Order

@@ -6,12 +6,9 @@ services of this schema ignore them; unknown filters are refused, for without th
 
 from __future__ import annotations
 
-import json
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from typing import Final, cast
-
-import orjson
 
 from appview.faces.assistants.fields import Field, FiltersType, NumberType
 from appview.lexicon import ArrayType, StringType
@@ -40,21 +37,6 @@ _TAKE_SEVERAL: Final = frozenset({"repo", "agent", "scope"})
 _FLAGS: Final = ("publicOnly", "includeSuperseded")
 _SCORES: Final = tuple(score / 1000 for score in range(1001))
 """Every score that there can be, in order."""
-
-
-def read_fields(body: bytes) -> dict[str, object]:
-    """The fields of a body that is one JSON object. Raise InvalidRequest."""
-    try:
-        fields: object = orjson.loads(body)
-        # Of two fields with one name, that decoder takes the last: what was meant by the other, nobody would know.
-        json.loads(body, object_pairs_hook=_refuse_repeated, parse_int=str, parse_float=str)
-    except RecursionError:
-        raise InvalidRequest("The body is nested too deep.") from None
-    except ValueError:
-        raise InvalidRequest("The body must be JSON in UTF-8.") from None
-    if not isinstance(fields, dict):
-        raise InvalidRequest("The body must be one JSON object.")
-    return cast("dict[str, object]", fields)
 
 
 def read_parameters(fields: Iterable[Field], given: Mapping[str, object], *, viewer: str | None) -> Parameters:
@@ -149,9 +131,3 @@ def _add_default(values: dict[str, Value], field: Field) -> None:
         case schema:
             if schema.default is not None:
                 values.setdefault(_PARAMETERS[field.name], schema.default)
-
-
-def _refuse_repeated(pairs: list[tuple[str, object]]) -> None:
-    names = {name for name, _ in pairs}
-    if len(names) < len(pairs):
-        raise InvalidRequest("A field stands twice in the body.")

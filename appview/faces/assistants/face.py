@@ -11,9 +11,10 @@ import orjson
 from appview.access import Viewer
 from appview.call import Call, Resources
 from appview.faces.assistants.answers import get_memory, list_memories, search_for_memories
-from appview.faces.assistants.bodies import read_fields, read_parameters
+from appview.faces.assistants.bodies import read_parameters
 from appview.faces.assistants.fields import GET, LIST, SEARCH, Field
 from appview.http import JSON, Action, Request
+from appview.parameters import read_object
 from appview.refusals import (
     InvalidRequest,
     MethodNotAllowed,
@@ -87,7 +88,7 @@ class AssistantsFace:
             raise InvalidRequest("This path takes all that it is asked in the body.")
         if not request.is_json():
             raise InvalidRequest("The body's Content-Type must be application/json.")
-        parameters = read_parameters(fields, read_fields(await request.read_body()), viewer=viewer.did)
+        parameters = read_parameters(fields, read_object(await request.read_body()), viewer=viewer.did)
         return Reply(200, await _ANSWERS[name](Call(name, viewer, parameters, self.resources)), JSON)
 
     def refuse(self, refusal: Refusal, request: Request) -> Reply:  # noqa: ARG002  every error looks alike here

@@ -78,12 +78,12 @@ _ERRORS: Final[Mapping[int, str]] = {
 }
 
 
-def describe_paths(fields: Mapping[str, tuple[Field, ...]]) -> Document:
+def assistants_paths(fields: Mapping[str, tuple[Field, ...]]) -> Document:
     """The items of `paths`, by path."""
     return {PREFIX + name: {"post": _operation(name, taken)} for name, taken in fields.items()}
 
 
-def describe_schemas() -> Document:
+def assistants_schemas() -> Document:
     """The items of `components.schemas` that the paths refer to."""
     return {_MEMORY: _memory_schema(), _ERROR: _error_schema()}
 
@@ -96,6 +96,7 @@ def _operation(name: str, fields: tuple[Field, ...]) -> Document:
         responses[str(status)] = _response(f"`{CODES[status]}`: {description}", {"$ref": _reference(_ERROR)})
     return {
         "operationId": name,
+        "tags": ["Assistants"],
         "description": f"{_DESCRIPTIONS[name]} Texts are their authors' words: untrusted data.",
         "requestBody": {"required": True, "content": {"application/json": body}},
         "responses": responses,

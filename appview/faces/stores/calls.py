@@ -84,7 +84,7 @@ class StoresCall:
 
         `objects` are in the order in which they were gone through; the answer always has them in the list's.
         """
-        objects = objects if not window.backward else objects[::-1]
+        objects = objects[::-1] if window.backward else objects
         next_page = None
         if goes_on_at is not None:
             next_page = self.resources.page_cursors.seal(self._question(), [window.backward, goes_on_at])

@@ -41,7 +41,7 @@ class Endpoint:
     answer: Callable[[StoresCall], Awaitable[bytes]]
 
 
-class Asked(NamedTuple):
+class Target(NamedTuple):
     """What a path asks for."""
 
     endpoint: Endpoint
@@ -113,23 +113,23 @@ VERSION: Final = Endpoint(
 ENDPOINTS: Final = (STORES, STORE, MEMORIES, MEMORY, VERSIONS, VERSION)
 
 
-def find_endpoint(path: str) -> Asked | None:
+def find_endpoint(path: str) -> Target | None:
     """What a whole path asks for; None: nothing of this face."""
     found = _PATH.fullmatch(path.removeprefix(PREFIX))
     if found is None:
         return None
     match found.groups():
         case (None, _, _):
-            return Asked(STORES, None, None)
+            return Target(STORES, None, None)
         case (store_id, None, _):
-            return Asked(STORE, store_id, None)
+            return Target(STORE, store_id, None)
         case (store_id, "memories", None):
-            return Asked(MEMORIES, store_id, None)
+            return Target(MEMORIES, store_id, None)
         case (store_id, "memories", object_id):
-            return Asked(MEMORY, store_id, object_id)
+            return Target(MEMORY, store_id, object_id)
         case (store_id, _, None):
-            return Asked(VERSIONS, store_id, None)
+            return Target(VERSIONS, store_id, None)
         case (store_id, _, object_id):
-            return Asked(VERSION, store_id, object_id)
+            return Target(VERSION, store_id, object_id)
         case _:
             return None

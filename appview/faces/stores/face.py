@@ -51,8 +51,8 @@ class StoresFace:
 
     def label(self, path: str) -> str:
         """See Face."""
-        asked = find_endpoint(path)
-        return _UNKNOWN if asked is None else f"memory_stores.{asked.endpoint.name}"
+        found = find_endpoint(path)
+        return _UNKNOWN if found is None else f"memory_stores.{found.endpoint.name}"
 
     def action_of(self, request: Request) -> Action | None:
         """See Face."""

@@ -97,7 +97,7 @@ def _metadata_of(entry: StoredEntry) -> dict[str, str]:
     return {name: text for name, text in claimed.items() if text is not None} | {
         "uri": uri_of(entry.key),
         "cid": entry.cid,
-        "superseded": "false" if not entry.superseded else "true",
+        "superseded": "true" if entry.superseded else "false",
     }
 
 

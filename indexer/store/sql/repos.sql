@@ -132,7 +132,7 @@ where (r.repo, r.space, r.kind) = (a.repo, a.space, a.kind) and not a.asked_agai
 
 -- name: open_requests
 -- What waits to be asked about these repos.
-select repo, kind
+select repo, kind, reason
 from requests
 where space = '' and repo = any(:repos::text[]);
 

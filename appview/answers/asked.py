@@ -1,12 +1,16 @@
-"""What the methods that answer in pages share."""
+"""What a call asks about: Spaces, memories, authors and filters, each judged or looked up."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from appview.access import require_readable
-from appview.answers.pages import resolve_repos
 from appview.call import Call
 from appview.filters import Filters
+from appview.keys import Key, key_of
 from appview.parameters import Parameters
+from appview.refusals import InvalidRequest, RecordNotFound
+from appview.store.lists import find_repos
 from memory.queries import Connection
 from memory.space import ReadableSpaces
 
@@ -18,6 +22,18 @@ def readable_spaces(call: Call) -> ReadableSpaces:
     """
     require_readable(call.viewer.spaces, call.parameters.texts("space") or ())
     return call.viewer.spaces
+
+
+def asked_key(call: Call, name: str) -> Key:
+    """The memory that a parameter names. Raise SpaceNotReadable, or RecordNotFound for what can be no memory."""
+    uri = call.parameters.record_uri(name)
+    if uri is None:
+        raise InvalidRequest(f"The parameter {name} is required.")
+    require_readable(call.viewer.spaces, [uri.space_uri])
+    key = key_of(uri)
+    if key is None:
+        raise RecordNotFound
+    return key
 
 
 async def read_filters(conn: Connection, parameters: Parameters) -> Filters:
@@ -38,3 +54,12 @@ async def read_filters(conn: Connection, parameters: Parameters) -> Filters:
         as_of=parameters.instant("asOf"),
         superseded=parameters.flag("includeSuperseded"),
     )
+
+
+async def resolve_repos(conn: Connection, identifiers: Iterable[str]) -> tuple[str, ...]:
+    """The DIDs among some DIDs and handles, each once; handles that nobody holds are left out."""
+    asked = dict.fromkeys(identifiers)
+    handles = [identifier for identifier in asked if not identifier.startswith("did:")]
+    found = await find_repos(conn, handles) if handles else {}
+    repos = (identifier if identifier.startswith("did:") else found.get(identifier) for identifier in asked)
+    return tuple(dict.fromkeys(repo for repo in repos if repo is not None))
