@@ -23,7 +23,7 @@ insert into settings values (:name, :value);
 
 -- name: count_settings
 -- Counts.
-select count(*) from settings where name <> 'page_cursor_key';
+select count(*) from settings where name not in ('page_cursor_key', 'id_key');
 
 -- name: update_settings
 -- Overwrites.

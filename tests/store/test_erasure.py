@@ -6,6 +6,7 @@ random letters: nothing in them can be packed, cut or folded.
 
 from __future__ import annotations
 
+import io
 import random
 from collections.abc import Awaitable, Callable, Iterable
 from datetime import timedelta
@@ -21,6 +22,7 @@ from indexer.store import erasure as statements
 from memory.cluster import Cluster
 from memory.database import Database
 from memory.identifiers import COLLECTION
+from memory.telemetry import set_up_logging
 from tests.api_client import NAMESPACE, Api
 from tests.builders import RepoBuilder, memory
 from tests.feed import Feed, forget, rkey
@@ -250,16 +252,16 @@ async def test_page_cursor_from_before_a_deletion_shows_nothing_of_it(database: 
 async def test_log_of_a_deletion_holds_no_word_of_it(
     database: Database,
     seed: int,
-    capfd: pytest.CaptureFixture[str],
     delete: Callable[[Feed, RepoBuilder], Awaitable[None]],
 ):
+    log = io.StringIO()
+    set_up_logging(log)
     feed, words = Feed(database), Words(seed, "alice")
     alice = await written(feed, "alice", words)
     await delete(feed, alice)
     await erased(database)
-    told = "".join(capfd.readouterr())
-    assert "contents_erased" in told
-    assert not any(words[place] in told for place in PLACES)
+    assert "contents_erased" in log.getvalue()
+    assert not any(words[place] in log.getvalue() for place in PLACES)
 
 
 # When
