@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, TypeAlias
@@ -16,7 +16,10 @@ from appview.refusals import TooBusy
 from appview.store.stats import RecentTotals
 from memory.database import Database
 
-STREAMED_PAGES_AT_ONCE: Final = 2
+# Of ten connections, with four searches.
+_WALKS_AT_ONCE: Final = 2
+_WALKS_WAITING: Final = 100  # most take milliseconds
+_STREAMED_PAGES_AT_ONCE: Final = 2
 
 
 class Turns:
@@ -44,7 +47,8 @@ class Turns:
 class Resources:
     """What every answer is made with. Searches take turns, so that they leave connections and time to other answers.
 
-    Pages of streams take turns too, of which one request may ask for thousands.
+    So do lists that may have to walk past all memories to find a page, and pages of streams, of which one request may
+    ask for thousands.
     """
 
     database: Database
@@ -52,7 +56,12 @@ class Resources:
     clock: Callable[[], datetime]
     searches: Turns
     totals: RecentTotals
-    streams: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(STREAMED_PAGES_AT_ONCE))
+    walks: Turns = field(default_factory=lambda: Turns(at_once=_WALKS_AT_ONCE, waiting=_WALKS_WAITING))
+    streams: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_STREAMED_PAGES_AT_ONCE))
+
+    def walk(self, *, narrowed: bool) -> AbstractAsyncContextManager[None]:
+        """A turn at a list, if it is `narrowed` by what no index helps with. Raise TooBusy."""
+        return self.walks.turn() if narrowed else nullcontext()
 
 
 @dataclass(frozen=True, slots=True)

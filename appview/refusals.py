@@ -98,7 +98,7 @@ class NotEnoughResources(Refusal):
 
 
 class TooBusy(NotEnoughResources):
-    """Too many searches are under way; try again."""
+    """Too many searches, or lists with such filters, are under way; try again."""
 
 
 class InternalError(Refusal):

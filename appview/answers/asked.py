@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 from appview.access import require_readable
 from appview.call import Call
@@ -13,6 +14,24 @@ from appview.refusals import InvalidRequest, RecordNotFound
 from appview.store.lists import find_repos
 from memory.queries import Connection
 from memory.space import ReadableSpaces
+
+_NARROWING: Final = (
+    "scope",
+    "kind",
+    "agent",
+    "client",
+    "createdAfter",
+    "createdBefore",
+    "occurredAfter",
+    "occurredBefore",
+    "asOf",
+)
+"""Filters for which a list may have to walk past everything: they are not what it goes by."""
+
+
+def is_narrowed(parameters: Parameters) -> bool:
+    """Whether a list may have to walk past much to find little."""
+    return any(name in parameters.values for name in _NARROWING)
 
 
 def readable_spaces(call: Call) -> ReadableSpaces:

@@ -9,7 +9,7 @@ from typing import Final
 
 import orjson
 
-from appview.answers.asked import asked_key, read_filters, readable_spaces
+from appview.answers.asked import asked_key, is_narrowed, read_filters, readable_spaces
 from appview.answers.lists import ListPage, list_page, read_place, write_place
 from appview.call import Call
 from appview.refusals import InternalError, NotEnoughResources, RecordNotFound
@@ -34,7 +34,9 @@ async def get_record(call: Call) -> bytes:
 
 async def list_records(call: Call) -> bytes:
     """Answer `listRecords`."""
-    page = await _list_page(call, read_place(call.open_cursor()), call.parameters.integer("limit"))
+    after = read_place(call.open_cursor())
+    async with call.resources.walk(narrowed=is_narrowed(call.parameters)):
+        page = await _list_page(call, after, call.parameters.integer("limit"))
     answer: dict[str, object] = {"records": [orjson.Fragment(view) for view in page.views]}
     if page.goes_on_after is not None:
         answer["cursor"] = call.seal_cursor(write_place(page.goes_on_after))

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from appview.access import ANYBODY, Access, Viewer, claimed_did
+from appview.access import ANYBODY, Access, Viewer
 from appview.issuers import ADDRESS_PACE, Issuers, LookUpBudget, Pace
 from appview.refusals import (
     AuthenticationRequired,
@@ -28,7 +28,6 @@ from appview.refusals import (
     RateLimited,
     Refusal,
 )
-from appview.tokens import make_access_token
 from memory.database import Database
 from memory.resolver import LOOK_UP_INTERVAL, MAX_AGE
 from memory.space import ReadableSpaces
@@ -394,25 +393,3 @@ async def test_no_error_repeats_the_token(door: Door):
         await door.ask(token)
     assert "Mandarin" not in repr(caught.value)
     assert replace(ANYBODY, id="x") != ANYBODY
-
-
-def test_whose_a_token_says_it_is_can_be_told_before_it_is_judged():
-    forged = signed(claims(iss=MARA, exp=0), OLD, "k256")
-    assert claimed_did(b"Bearer " + forged) == MARA
-    assert claimed_did(b"Bearer " + make_access_token(NOOR).text.encode()) == NOOR
-
-
-@pytest.mark.parametrize(
-    "header",
-    [
-        b"",
-        b"Basic " + b"e30",
-        b"Bearer a.b",
-        b"Bearer e30.e30.e30",
-        b"Bearer memat_AAAA",
-        b"Bearer " + make_access_token("did:web:" + "x" * 300 + ".test").text.encode(),
-        b"Bearer " + make_access_token("did:example:tea").text.encode(),
-    ],
-)
-def test_what_names_nobody_who_could_be_asked_for_names_nobody(header: bytes):
-    assert claimed_did(header) is None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+from hashlib import sha256
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from tests.memory_rows import ALICE, BOB, MemoryRows, day, text
 
 LIST = f"/xrpc/{NAMESPACE}listRecords"
 SEARCH = f"/xrpc/{NAMESPACE}searchRecords"
+STORE = f"/api/v1/cloud/memory_stores/memstore_{sha256(f'at://{ALICE}'.encode()).hexdigest()[:32]}"
 LINES = {"accept": "application/x-ndjson"}
 
 
@@ -119,11 +121,34 @@ async def test_lines_are_told_apart_from_pages_by_who_keeps_them(database: Datab
 
 
 async def test_lines_wait_for_turns_of_their_own(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("appview.call.STREAMED_PAGES_AT_ONCE", 0)
+    monkeypatch.setattr("appview.call._STREAMED_PAGES_AT_ONCE", 0)
     monkeypatch.setattr("appview.routes.records._STREAMED_PAGE_TIMEOUT_S", 0)
     api, _ = await filled(database, 3)
     assert (await api.send("GET", LIST, headers=LINES)).status_code == 503
     assert (await api.send("GET", LIST)).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("verb", "path", "body"),
+    [
+        ("GET", f"{LIST}?kind=none", None),
+        ("GET", f"{LIST}?asOf=2026-01-01T00:00:00Z", None),
+        ("GET", "/api/v1/cloud/memory_stores?name=al", None),
+        ("GET", f"{STORE}/memories?path_prefix=work/", None),
+        ("POST", "/api/v1/llm/list-memories", {"userId": ALICE, "runId": "work"}),
+    ],
+)
+async def test_lists_that_may_walk_far_wait_for_turns_of_their_own(
+    database: Database, monkeypatch: pytest.MonkeyPatch, verb: str, path: str, body: dict[str, str] | None
+) -> None:
+    monkeypatch.setattr("appview.call._WALKS_AT_ONCE", 0)
+    monkeypatch.setattr("appview.call._WALKS_WAITING", 0)
+    busy, _ = await filled(database, 3)
+    assert (await busy.send(verb, path, json=body)).status_code == 503
+    for quick in (LIST, "/api/v1/cloud/memory_stores", f"{STORE}/memories"):
+        assert (await busy.send("GET", quick)).status_code == 200
+    monkeypatch.undo()
+    assert (await Api(database).send(verb, path, json=body)).status_code == 200
 
 
 async def test_lines_go_on_from_a_cursor(database: Database) -> None:

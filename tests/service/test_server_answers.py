@@ -6,9 +6,11 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
+import orjson
 import pytest
 import uvicorn
 
+from appview.connections import BoundedConnection
 from appview.openapi import openapi_document
 from appview.service import _Server, bind, routes_of
 from memory.database import Database
@@ -24,6 +26,7 @@ async def served(database: Database, *, connections: int) -> AsyncGenerator[Exch
     config = uvicorn.Config(
         Api(database).app,
         lifespan="off",
+        http=BoundedConnection,
         ws="none",
         access_log=False,
         log_config=None,
@@ -66,6 +69,7 @@ async def test_too_many_connections_are_answered_in_plain_text(database: Databas
         b"\x16\x03\x01\x02\x00\x01",
         b"POST /api/v1/llm/get-memory HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n",
         b"GET /xrpc/_health HTTP/1.1\r\nHost: x\r\nBroken\r\n\r\n",
+        b"GET /xrpc/_health HTTP/1.1\r\n" + b"a: b\r\n" * 300 + b"\r\n",
     ],
 )
 async def test_what_is_no_http_is_answered_in_plain_text(database: Database, sent: bytes) -> None:
@@ -74,6 +78,14 @@ async def test_what_is_no_http_is_answered_in_plain_text(database: Database, sen
     assert head[0] == b"http/1.1 400 bad request"
     assert {b"content-type: text/plain; charset=utf-8", b"connection: close"} <= set(head)
     assert body == b"Invalid HTTP request received."
+
+
+async def test_url_without_end_is_refused_as_the_face_refuses(database: Database) -> None:
+    async with served(database, connections=9) as exchange:
+        url = b"/xrpc/dev.bastienrobert.memory.searchRecords?q=" + b"x" * 1_000_000
+        head, body = await exchange(b"GET " + url + b" HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+    assert head[0] == b"http/1.1 414 request-uri too long"
+    assert orjson.loads(body)["error"] == "InvalidRequest"
 
 
 def test_the_document_tells_of_them() -> None:

@@ -6,7 +6,7 @@ from functools import partial
 
 import orjson
 
-from appview.answers.asked import asked_key, read_filters, readable_spaces
+from appview.answers.asked import asked_key, is_narrowed, read_filters, readable_spaces
 from appview.answers.lists import list_page, read_place, write_place
 from appview.answers.search import (
     Search,
@@ -41,7 +41,10 @@ async def list_memories(call: Call) -> bytes:
     """Answer `list-memories`: the latest in effect first."""
     spaces = readable_spaces(call)
     after = read_place(_open_token(call))
-    async with call.resources.database.connection() as conn:
+    async with (
+        call.resources.walk(narrowed=is_narrowed(call.parameters)),
+        call.resources.database.connection() as conn,
+    ):
         filters = await read_filters(conn, call.parameters)
         page = await list_page(
             conn,

@@ -28,7 +28,10 @@ async def answer_memories(call: StoresCall) -> bytes:
     window = call.window()
     filters = EntryFilters(call.asked.flag("include_superseded"), call.asked.text("path_prefix"))
     spaces = call.viewer.spaces
-    async with call.resources.database.connection() as conn:
+    async with (
+        call.resources.walk(narrowed=bool(filters.path_prefix)),
+        call.resources.database.connection() as conn,
+    ):
         store = await require_store(conn, call)
         place = await _place_of(conn, call, store, window)
         places = await list_entries(

@@ -31,7 +31,7 @@ async def answer_stores(call: StoresCall) -> bytes:
         newest=newest,
     )
     spaces = call.viewer.spaces
-    async with call.resources.database.connection() as conn:
+    async with call.resources.walk(narrowed=bool(name)), call.resources.database.connection() as conn:
         place = await _place_of(conn, call, window)
         # One more than is shown, to know whether the list goes on.
         places = await list_stores(
