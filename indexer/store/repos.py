@@ -152,15 +152,15 @@ async def open_requests(conn: Connection, repos: Iterable[str]) -> list[tuple[st
 
 
 async def purge(conn: Connection, keys: Iterable[RepoKey]) -> None:
-    """Deletes everything of these repos but their rows in `repos`."""
+    """Deletes everything of these repos but their rows in `repos`, and what signs their accounts in."""
     repos, spaces = columns(keys)
     await _SQL.purge_memories.execute(conn, repos=repos, spaces=spaces)
     await _SQL.purge_edges.execute(conn, repos=repos, spaces=spaces)
     await _SQL.purge_versions.execute(conn, repos=repos, spaces=spaces)
     await _SQL.purge_invalid_records.execute(conn, repos=repos, spaces=spaces)
-    await _SQL.purge_parked_commits.execute(
-        conn, repos=[repo for repo, space in zip(repos, spaces, strict=True) if not space]
-    )
+    accounts = [repo for repo, space in zip(repos, spaces, strict=True) if not space]
+    await _SQL.purge_parked_commits.execute(conn, repos=accounts)
+    await _SQL.purge_access_tokens.execute(conn, repos=accounts)
 
 
 async def ping(conn: Connection) -> None:

@@ -264,6 +264,18 @@ async def test_log_of_a_deletion_holds_no_word_of_it(
     assert not any(words[place] in log.getvalue() for place in PLACES)
 
 
+async def test_deleted_account_keeps_no_access_token(database: Database, seed: int):
+    feed = Feed(database)
+    alice = await written(feed, "alice", Words(seed, "alice"))
+    bob = await written(feed, "bob", Words(seed, "bob"))
+    async with database.connection() as conn:
+        for person in (alice, bob):
+            token = "insert into access_tokens values ($1, 'id', '', 'Notes on my knee', now(), now())"
+            await conn.execute(token, person.did)
+    await delete_account(feed, alice)
+    assert await feed.rows("select repo from access_tokens") == [(bob.did,)]
+
+
 # When
 
 

@@ -148,6 +148,10 @@ delete from memories where (repo, space) in (select * from unnest(:repos, :space
 -- All edges of these repos.
 delete from memory_edges where (repo, space) in (select * from unnest(:repos::text[], :spaces::text[]));
 
+-- name: purge_access_tokens
+-- All access tokens of these accounts: their names are the owner's words too.
+delete from access_tokens where repo = any(:repos::text[]);
+
 -- name: purge_versions
 -- All versions of these repos.
 delete from memory_versions where (repo, space) in (select * from unnest(:repos::text[], :spaces::text[]));
