@@ -158,10 +158,13 @@ def filled(cluster: Cluster) -> Generator[Filled]:
     name = f"test_{uuid.uuid4().hex}"
     opened = open_database(cluster.url(name), application_name="tests", connections=5)
 
-    async def begin() -> tuple[dict[str, Api], str]:
+    async def administer(statement: str) -> None:
         admin = await asyncpg.connect(cluster.url("postgres"))
-        await admin.execute(f"create database {name} template {TEMPLATE} strategy file_copy")
+        await admin.execute(statement)
         await admin.close()
+
+    async def begin() -> tuple[dict[str, Api], str]:
+        await administer(f"create database {name} template {TEMPLATE} strategy file_copy")
         database = await opened.__aenter__()
         await fill_index(database)
         apis = {who: Api(database, viewer=viewer) for who, viewer in VIEWERS.items()}
@@ -169,8 +172,11 @@ def filled(cluster: Cluster) -> Generator[Filled]:
 
     with asyncio.Runner() as runner:  # schemathesis asks in functions that are not async
         filled = Filled(runner, *runner.run(begin()))
-        yield filled
-        runner.run(opened.__aexit__(None, None, None))
+        try:
+            yield filled
+        finally:
+            runner.run(opened.__aexit__(None, None, None))
+            runner.run(administer(f"drop database {name} with (force)"))
     # Requests that are all refused would show nothing of answers, and those that are all answered nothing of refusals.
     whole = {label for label, viewers in filled.asked.items() if viewers == set(VIEWERS)}
     assert {label for label in whole if 200 not in filled.statuses[label]} <= {REVOKES}
