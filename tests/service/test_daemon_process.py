@@ -21,16 +21,10 @@ from tests.daemons import know
 from tests.deadline import until
 from tests.doctor_servers import free_port
 from tests.fakes.gate import Gate, gate
-from tests.fakes.relay import Relay, error_frame, relay
+from tests.fakes.relay import Relay, error_frame
 from tests.feed import rkey
 from tests.processes import daemon_process
 from tests.store.clusters import FAST, folder_in, is_running, server_pid, wait_until_stopped
-
-
-@pytest.fixture
-async def fake() -> AsyncGenerator[Relay]:
-    async with relay() as listening:
-        yield listening
 
 
 @pytest.fixture

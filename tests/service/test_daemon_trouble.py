@@ -19,25 +19,13 @@ from memory.errors import Misconfigured
 from memory.outbound_hosts import HostLimits
 from tests.builders import RepoBuilder, Sequence, memory
 from tests.daemons import IMPATIENT, Clock, Running, daemon, know, register
-from tests.fakes.directory import Directory, Mood, directory
-from tests.fakes.relay import Relay, relay
+from tests.fakes.directory import Directory, Mood
+from tests.fakes.relay import Relay
 from tests.feed import rkey
 
 PARKED = "select count(*) from parked_commits"
 ASKED = "select count(*) from requests where kind = 'identity'"
 DAY = timedelta(days=1)
-
-
-@pytest.fixture
-async def fake() -> AsyncGenerator[Relay]:
-    async with relay() as listening:
-        yield listening
-
-
-@pytest.fixture
-async def plc() -> AsyncGenerator[Directory]:
-    async with directory() as listening:
-        yield listening
 
 
 @pytest.fixture

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
-
 import pytest
 from structlog.testing import capture_logs
 
@@ -23,12 +21,6 @@ WATCH_CURSORS = (
         as 'begin insert into seen values (new.seq); return null; end'""",
     "create trigger see after insert or update on sources for each row execute function see()",
 )
-
-
-@pytest.fixture
-async def fake() -> AsyncGenerator[Relay]:
-    async with relay() as listening:
-        yield listening
 
 
 @pytest.fixture

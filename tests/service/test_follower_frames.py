@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
 
 import pytest
 from structlog.testing import capture_logs
@@ -15,19 +14,13 @@ from indexer.store import leases
 from memory.database import Database
 from tests.builders import START, RepoBuilder, Sequence, encode_frame, memory
 from tests.daemons import daemon, know
-from tests.fakes.relay import Bytes, Cut, Raw, Relay, relay
+from tests.fakes.relay import Bytes, Cut, Raw, Relay
 from tests.feed import rkey
 from tests.websocket_frames import frame
 
 _NOW = START
 TOO_LARGE = b"\xff" * (MAX_FRAME_BYTES + 1)
 ENDLESS = Bytes(frame(b"\xff" * BEGINNING_BYTES, announced=2**40))
-
-
-@pytest.fixture
-async def fake() -> AsyncGenerator[Relay]:
-    async with relay() as listening:
-        yield listening
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from memory.resolver import HANDLE_RETRY_FIRST, HANDLE_RETRY_JITTER
 from tests.builders import RepoBuilder, Sequence, memory
 from tests.daemons import Clock, Running, daemon, register
 from tests.fakes.directory import Directory, Mood, directory
-from tests.fakes.relay import Relay, relay
+from tests.fakes.relay import Relay
 from tests.feed import rkey
 
 HANDLE = "select handle from identities"
@@ -21,18 +21,6 @@ RESOLVED = "select resolved_at from identities"
 UNSETTLED = "select count(*) from identities where handle_retry_at is not null"
 ASKED = "select count(*) from requests where kind = 'identity'"
 RETRIED = HANDLE_RETRY_FIRST * HANDLE_RETRY_JITTER
-
-
-@pytest.fixture
-async def fake() -> AsyncGenerator[Relay]:
-    async with relay() as listening:
-        yield listening
-
-
-@pytest.fixture
-async def plc() -> AsyncGenerator[Directory]:
-    async with directory() as listening:
-        yield listening
 
 
 @pytest.fixture

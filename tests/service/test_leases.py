@@ -67,12 +67,6 @@ async def test_lease_lasts_by_the_databases_clock(database: Database):
 
 
 @pytest.fixture
-async def fake() -> AsyncGenerator[Relay]:
-    async with relay() as listening:
-        yield listening
-
-
-@pytest.fixture
 async def alice(database: Database) -> RepoBuilder:
     builder = RepoBuilder("alice", stream=Sequence(100))
     await know(database, builder)
