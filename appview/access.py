@@ -12,12 +12,15 @@ from appview.refusals import (
     AuthenticationRequired,
     BadJwt,
     BadJwtAudience,
+    InvalidRequest,
     InvalidToken,
     JwtReplayed,
+    Refusal,
     ServiceAuthRequired,
     SpaceNotReadable,
 )
-from appview.service_auth import claimed_issuer, judge_token
+from appview.representation import Headers
+from appview.service_auth import UnjudgedToken, judge_token, read_token
 from appview.store.access import is_token_kept, use_service_token
 from appview.tokens import PREFIX, AccessToken, parse_access_token
 from memory.database import Database
@@ -45,6 +48,30 @@ ANYBODY: Final = Viewer("", ReadableSpaces.public_only())
 """A viewer without credentials: reads what is public."""
 
 
+@dataclass(frozen=True, slots=True, repr=False)
+class Credential:
+    """What a request says of who asks, read once and not judged yet.
+
+    `shown`: the token, or why what was sent is none. `claimed_did`: who it says asks, true or not, if it is one who
+    could be asked for.
+    """
+
+    shown: AccessToken | UnjudgedToken | Refusal
+    claimed_did: str | None = None
+
+
+def read_credential(headers: Headers) -> Credential | None:
+    """What the `Authorization` of a request says, of which there may be one; None: there is none, so anybody asks."""
+    sent = [value for name, value in headers if name == b"authorization"]
+    if not sent:
+        return None
+    first = _read_authorization(sent[0])
+    if len(sent) > 1:
+        # Whom the first names is still the one for whom its refusal counts.
+        return Credential(InvalidRequest("There may be one Authorization header."), first.claimed_did)
+    return first
+
+
 class Access:
     """Finds out who asks by what a request says of it."""
 
@@ -57,33 +84,34 @@ class Access:
         self._own_did = own_did
         self._clock = clock
 
-    async def viewer(self, authorization: bytes, address: str, lxm: str, *, acts: bool) -> Viewer:
-        """Who asks for the method `lxm`, by the `Authorization` of a request from `address`; b"": anybody.
+    async def viewer(self, credential: Credential | None, address: str, lxm: str, *, acts: bool) -> Viewer:
+        """Who asks for the method `lxm`, by what a request from `address` says of it; None: anybody.
 
         `acts`: the method is a procedure, for which a service-auth token is good once, and used up by this. Whatever
-        does not hold is refused, never taken for nobody: by AuthenticationRequired or one of its kind, RateLimited or
-        NotEnoughResources. Raises Unavailable without a database.
+        does not hold is refused, never taken for nobody: by AuthenticationRequired or one of its kind, InvalidRequest,
+        RateLimited or NotEnoughResources. Raises Unavailable without a database.
         """
-        if not authorization:
+        if credential is None:
             return ANYBODY
-        credential = _bearer_credential(authorization)
-        if credential.startswith(PREFIX.encode()):
-            return await self._holder(parse_access_token(credential.decode("ascii", "replace")))
-        return await self._issuer(credential, address, lxm, acts=acts)
+        match credential.shown:
+            case AccessToken() as token:
+                return await self._holder(token)
+            case UnjudgedToken() as token:
+                return await self._issuer(token, address, lxm, acts=acts)
+            case Refusal() as refusal:
+                raise refusal
 
-    async def _holder(self, token: AccessToken | None) -> Viewer:
-        if token is None:
-            raise InvalidToken
+    async def _holder(self, token: AccessToken) -> Viewer:
         async with self._database.connection() as conn:
             if not await is_token_kept(conn, token, now=self._clock()):
                 raise InvalidToken
         # Here the Spaces enter that were granted to this very token, of an account that is active.
         return Viewer(f"{token.did} {token.id}", ReadableSpaces.public_only(), token.did, token.id)
 
-    async def _issuer(self, credential: bytes, address: str, lxm: str, *, acts: bool) -> Viewer:
+    async def _issuer(self, unjudged: UnjudgedToken, address: str, lxm: str, *, acts: bool) -> Viewer:
         if self._own_did is None:
             raise BadJwtAudience("This server has no DID, so no JWT can be for it.")
-        token = judge_token(credential, own_did=self._own_did, lxm=lxm, now=self._clock())
+        token = judge_token(unjudged, own_did=self._own_did, lxm=lxm, now=self._clock())
         jti_sha256 = token.jti_sha256()
         if acts and jti_sha256 is None:
             raise BadJwt("The JWT must have a jti, for it is good once.")
@@ -94,20 +122,6 @@ class Access:
                     raise JwtReplayed
         # Service auth names an account, not an app: it never reads more than what is public.
         return Viewer(token.issuer, ReadableSpaces.public_only(), token.issuer)
-
-
-def claimed_did(authorization: bytes) -> str | None:
-    """Who an `Authorization` says asks, true or not, if it is one who could be asked for."""
-    try:
-        credential = _bearer_credential(authorization)
-    except AuthenticationRequired:
-        return None
-    if credential.startswith(PREFIX.encode()):
-        token = parse_access_token(credential.decode("ascii", "replace"))
-        did = None if token is None else token.did
-    else:
-        did = claimed_issuer(credential)
-    return did if did is not None and is_resolvable(did) else None
 
 
 def require_service_auth(viewer: Viewer) -> str:
@@ -128,9 +142,21 @@ def require_readable(spaces: ReadableSpaces, asked: Iterable[str]) -> None:
         raise SpaceNotReadable
 
 
-def _bearer_credential(authorization: bytes) -> bytes:
-    scheme, _, credential = authorization.strip().partition(b" ")
-    credential = credential.strip()
-    if scheme.lower() != _SCHEME or not credential or len(authorization) > _MAX_HEADER_BYTES:
-        raise AuthenticationRequired("The Authorization must be Bearer, with a service-auth JWT or an access token.")
-    return credential
+def _read_authorization(authorization: bytes) -> Credential:
+    if not authorization.strip():
+        return Credential(AuthenticationRequired("The Authorization is empty."))
+    scheme, _, text = authorization.strip().partition(b" ")
+    text = text.strip()
+    if scheme.lower() != _SCHEME or not text or len(authorization) > _MAX_HEADER_BYTES:
+        return Credential(
+            AuthenticationRequired("The Authorization must be Bearer, with a service-auth JWT or an access token.")
+        )
+    if text.startswith(PREFIX.encode()):
+        token = parse_access_token(text.decode("ascii", "replace"))
+        return Credential(InvalidToken()) if token is None else Credential(token, _if_resolvable(token.did))
+    unjudged = read_token(text)
+    return Credential(unjudged, _if_resolvable(unjudged.claimed_issuer))
+
+
+def _if_resolvable(did: str | None) -> str | None:
+    return did if did is not None and is_resolvable(did) else None

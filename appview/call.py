@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from appview.access import Viewer
 from appview.page_cursor import PageCursors, Place, Question
@@ -43,6 +43,17 @@ class Turns:
             self._taken -= 1
 
 
+class QueryModels(Protocol):
+    """What makes vectors of queries."""
+
+    async def embed(self, model: str, wording: str, *, private: bool) -> Sequence[float] | None:
+        """The vector of a query, by that model, of unit length; `private`: it is put to Spaces, too.
+
+        None: there is no way to that model from here at the moment, or too many wait, or it may not be asked that.
+        """
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Resources:
     """What every answer is made with. Searches take turns, so that they leave connections and time to other answers.
@@ -58,6 +69,8 @@ class Resources:
     totals: RecentTotals
     walks: Turns = field(default_factory=lambda: Turns(at_once=_WALKS_AT_ONCE, waiting=_WALKS_WAITING))
     streams: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_STREAMED_PAGES_AT_ONCE))
+    query_models: QueryModels | None = None  # null: searches are lexical
+    search_model: str | None = None  # instead of the one that serves
 
     def walk(self, *, narrowed: bool) -> AbstractAsyncContextManager[None]:
         """A turn at a list, if it is `narrowed` by what no index helps with. Raise TooBusy."""

@@ -15,9 +15,9 @@ from typing import Final, Protocol
 
 from starlette.types import Receive, Scope, Send
 
-from appview.access import ANYBODY, Viewer, claimed_did
+from appview.access import ANYBODY, Credential, Viewer, read_credential
 from appview.metrics import Metrics
-from appview.rates import Allowance, Rates, address_of
+from appview.rates import Allowance, Limits, address_of, tightest
 from appview.refusals import (
     InternalError,
     InvalidRequest,
@@ -141,8 +141,8 @@ class Face(Protocol):
         ...
 
 
-FindViewer = Callable[[Request, str, Action], Awaitable[Viewer]]
-"""Who asks, by the request's credentials and its client's address. Raises Refusal for credentials that do not hold."""
+FindViewer = Callable[[Credential, str, Action], Awaitable[Viewer]]
+"""Who asks, by a request's credential and its client's address. Raises Refusal for one that does not hold."""
 
 
 @dataclass(slots=True)
@@ -153,6 +153,7 @@ class _Told:
     signed_in: bool = False
     sealed: bool = False  # it may hold what is not for everybody
     begun: str | None = None  # for whom a request is under way until the answer is sent
+    begun_from: str | None = None  # of the signed-in, from where
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,8 +162,7 @@ class Edge:
 
     face: Face
     find_viewer: FindViewer
-    rates: Rates
-    refusals: Rates  # of credentials
+    limits: Limits
     metrics: Metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -177,7 +177,8 @@ class Edge:
         try:
             await self._serve(request, scope, send, told, label, started)
         finally:
-            self.rates.end(told.begun)
+            self.limits.clients.end(told.begun)
+            self.limits.networks.end(told.begun_from)
 
     async def _serve(self, request: Request, scope: Scope, send: Send, told: _Told, label: str, started: float) -> None:
         reply = await self._reply(request, label, scope, told)
@@ -211,34 +212,39 @@ class Edge:
         return await self.face.answer(request, viewer)
 
     async def _viewer(self, request: Request, address: str | None, told: _Told) -> Viewer:
-        """Who asks, counted: the signed-in by themselves, others by where they ask from."""
+        """Who asks, counted: the signed-in by themselves and with their neighbours, others by where they ask from."""
+        limits = self.limits
         action = self.face.action_of(request)
-        if action is None or not any(name == b"authorization" for name, _ in request.headers):
-            told.allowance = self.rates.take(address)
-            told.begun = self.rates.begin(address)
+        credential = None if action is None else read_credential(request.headers)
+        if action is None or credential is None:
+            told.allowance = limits.clients.take(address)
+            told.begun = limits.clients.begin(address)
             return ANYBODY
         told.signed_in = True
-        viewer = await self._find_viewer(request, address, action, told)
+        viewer = await self._find_viewer(credential, address, action, told)
         told.sealed = bool(viewer.spaces.spaces) or action.acts
         client = None if address is None else viewer.did
-        told.allowance = self.rates.take(client)
-        told.begun = self.rates.begin(client)
+        limits.networks.require(address)  # who is refused for the sake of all is not counted for it
+        told.allowance = tightest(limits.clients.take(client), limits.networks.take(address))
+        told.begun = limits.clients.begin(client)
+        told.begun_from = limits.networks.begin(address)
         return viewer
 
-    async def _find_viewer(self, request: Request, address: str | None, action: Action, told: _Told) -> Viewer:
+    async def _find_viewer(self, credential: Credential, address: str | None, action: Action, told: _Told) -> Viewer:
         """Who asks. Refusals are counted apart: who guesses takes nothing from those who ask from the same network."""
         if address is None:
-            return await self.find_viewer(request, "", action)
-        claimed = claimed_did(request.header(b"authorization"))
+            return await self.find_viewer(credential, "", action)
+        refusals, claimed = self.limits.refusals, credential.claimed_did
         own = None if claimed is None else f"{address} {claimed}"
-        self.rates.require(claimed)
-        self.refusals.require(own)
-        self.refusals.require(address)
+        self.limits.clients.require(claimed)
+        self.limits.networks.require(address)
+        refusals.require(own)
+        refusals.require(address)
         try:
-            return await self.find_viewer(request, address, action)
+            return await self.find_viewer(credential, address, action)
         except Refusal:
-            self.refusals.take(own, weight=_REFUSAL_WEIGHT)
-            told.allowance = self.refusals.take(address)
+            refusals.take(own, weight=_REFUSAL_WEIGHT)
+            told.allowance = refusals.take(address)
             raise
 
     def _refuse(self, refusal: Refusal, request: Request) -> Reply:

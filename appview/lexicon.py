@@ -23,6 +23,10 @@ JSON: TypeAlias = "Mapping[str, JSON] | list[JSON] | str | int | float | bool | 
 
 LEXICONS: Final = Path(__file__).parent / "lexicons"
 
+_CHECKED_AS: Final = {"uri": "at-uri"}
+"""Formats that are checked as narrower ones. Every URI here is a record's at-uri, but validators take that of a record
+in a Space for none, so the lexicons only say that it is a URI."""
+
 _GRAPHEME: Final = regex.compile(r"\X")
 
 
@@ -162,7 +166,7 @@ def _parse_type(source: Mapping[str, JSON]) -> Type:
         case "string":
             return StringType(
                 description=description,
-                format=_optional_text(source, "format"),
+                format=_format(source),
                 enum=_optional_texts(source, "enum"),
                 known_values=_optional_texts(source, "knownValues"),
                 min_length=_optional_integer(source, "minLength") or 0,
@@ -204,6 +208,13 @@ def _mapping(value: JSON) -> Mapping[str, JSON]:
     if not isinstance(value, Mapping):
         raise Misconfigured("a lexicon has another shape than an object where one belongs")
     return value
+
+
+def _format(source: Mapping[str, JSON]) -> str | None:
+    name = _optional_text(source, "format")
+    if name in _CHECKED_AS.values():
+        raise Misconfigured("a lexicon uses a string format that clients' validators know too narrowly", format=name)
+    return None if name is None else _CHECKED_AS.get(name, name)
 
 
 def _optional_text(source: Mapping[str, JSON], name: str) -> str | None:

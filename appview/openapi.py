@@ -7,9 +7,10 @@ from typing import Final, cast
 
 from appview.faces.assistants.fields import load_fields
 from appview.faces.assistants.openapi import assistants_paths, assistants_schemas
+from appview.faces.documents import Document
 from appview.faces.stores.openapi import stores_paths, stores_schemas
 from appview.faces.xrpc import HEALTH, PREFIX, Route
-from appview.faces.xrpc_openapi import Document, needs_service_auth, xrpc_paths, xrpc_schemas
+from appview.faces.xrpc_openapi import needs_service_auth, xrpc_paths, xrpc_schemas
 from appview.lexicon import Catalogue
 
 _DESCRIPTION: Final = """\

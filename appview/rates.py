@@ -1,7 +1,9 @@
 """How often one client may ask: so many requests in each window of time, counted by this process.
 
 Who is signed in is counted by DID, others by the network that they ask from: an IPv4 address, or 64 bits of an IPv6
-address, of which anybody has more than can be counted one by one. Whoever asks from this very machine is not counted.
+address, of which anybody has more than can be counted one by one. Anybody can have many DIDs too, so all who are signed
+in and ask from one network are also counted together, with a larger limit: a PDS asks for all of its accounts. Whoever
+asks from this very machine is not counted.
 """
 
 from __future__ import annotations
@@ -25,6 +27,12 @@ MAX_COUNTED: Final = 100_000
 
 MAX_AT_ONCE: Final = 100
 """Requests of one client that are under way at a time: connections, which all share, are ten times as many."""
+
+NETWORK_TIMES: Final = 10
+"""All who are signed in and ask from one network may ask so many times as often as one of them."""
+
+NETWORK_AT_ONCE_TIMES: Final = 5
+"""So many times as many of their requests are under way at a time: half of all connections."""
 
 _NETWORK_BITS: Final = 64
 _ANY_HOST: Final = "unknown"
@@ -51,16 +59,17 @@ class Allowance:
 class Rates:
     """Counts requests; a client without a name (None) is not counted."""
 
-    def __init__(self, *, limit: int, clock: Callable[[], datetime]) -> None:
-        """`limit` requests a window; 0 counts nothing."""
+    def __init__(self, *, limit: int, clock: Callable[[], datetime], at_once_times: int = 1) -> None:
+        """`limit` requests a window, of which `at_once_times` MAX_AT_ONCE are under way; 0 counts nothing."""
         self._limit = limit
         self._clock = clock
+        self._at_once_times = at_once_times
         self._counted: OrderedDict[str, _Window] = OrderedDict()
         self._under_way: dict[str, int] = {}
 
-    def apart(self) -> Rates:
-        """The same limit for something else, of which no flood drives out what is counted here."""
-        return Rates(limit=self._limit, clock=self._clock)
+    def apart(self, *, times: int = 1, at_once_times: int = 1) -> Rates:
+        """That many times the limit for something else, of which no flood drives out what is counted here."""
+        return Rates(limit=self._limit * times, clock=self._clock, at_once_times=at_once_times)
 
     def take(self, client: str | None, *, weight: int = 1) -> Allowance | None:
         """One request of a client, which counts as `weight` of them. Raise RateLimited beyond its limit."""
@@ -89,7 +98,7 @@ class Rates:
         if client is None or not self._limit:
             return None
         under_way = self._under_way.get(client, 0)
-        if under_way >= MAX_AT_ONCE:
+        if under_way >= MAX_AT_ONCE * self._at_once_times:
             raise RateLimited(1)
         self._under_way[client] = under_way + 1
         return client
@@ -114,10 +123,27 @@ class Rates:
         return window
 
 
+class Limits:
+    """All that is counted of who asks, each apart."""
+
+    def __init__(self, clients: Rates) -> None:
+        """`clients`: requests of the signed-in by DID, and of others by network."""
+        self.clients = clients
+        self.networks = clients.apart(times=NETWORK_TIMES, at_once_times=NETWORK_AT_ONCE_TIMES)
+        """Requests of all the signed-in of one network."""
+        self.refusals = clients.apart()
+        """Credentials that did not hold, by network, and by network and DID."""
+
+
 @dataclass(slots=True)
 class _Window:
     ends_at: float
     taken: int = 0
+
+
+def tightest(*allowances: Allowance | None) -> Allowance | None:
+    """The one of which the least is left; None if there is none."""
+    return min((each for each in allowances if each is not None), key=lambda each: each.remaining, default=None)
 
 
 def address_of(scope: Scope) -> str | None:

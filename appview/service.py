@@ -7,8 +7,8 @@ import errno
 import signal
 import socket
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, contextmanager
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from time import monotonic
 from typing import Final
@@ -16,7 +16,7 @@ from typing import Final
 import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from appview.access import Access, Viewer
+from appview.access import Access, Credential, Viewer
 from appview.call import Answer, Resources, Stream, Turns
 from appview.connections import BoundedConnection
 from appview.faces.assistants.face import AssistantsFace
@@ -24,13 +24,13 @@ from appview.faces.assistants.fields import load_fields
 from appview.faces.stores.face import StoresFace
 from appview.faces.stores.ids import Ids
 from appview.faces.xrpc import Route, XrpcFace
-from appview.http import Action, Edge, FindViewer, Request
+from appview.http import Action, Edge, FindViewer
 from appview.issuers import Issuers, LookUpBudget
 from appview.lexicon import Catalogue, load_catalogue
 from appview.metrics import Metrics
 from appview.page_cursor import PageCursors
-from appview.rates import Rates
-from appview.refusals import AuthenticationRequired, InvalidRequest
+from appview.query_models import OpenedModels
+from appview.rates import Limits, Rates
 from appview.routes.history import get_history
 from appview.routes.records import get_record, list_records, stream_records
 from appview.routes.search import search_records
@@ -41,11 +41,14 @@ from appview.store.stats import RecentTotals
 from appview.store.stores import load_id_key
 from appview.web.pages import build_pages
 from memory.database import Database, connect_database
+from memory.embedders import open_embedder
+from memory.embedding import Absent, Embedder
 from memory.errors import Misconfigured, Unavailable
 from memory.health import build_health_app, serve_health
+from memory.identifiers import NAMESPACE
 from memory.identities import Identities, open_identities
 from memory.service_did import service_did
-from memory.settings import Settings
+from memory.settings import EmbeddingSettings, Settings
 from memory.tasks import TaskGroup
 from memory.telemetry import get_logger
 
@@ -59,7 +62,6 @@ _KEEP_ALIVE_S: Final = 15
 _BACKLOG: Final = 1_024
 _STOP_TIMEOUT_S: Final = 10
 _READY_TIMEOUT_S: Final = 2
-_NAMESPACE: Final = "dev.bastienrobert.memory."
 _ANSWERS: Final[dict[str, Answer]] = {
     "searchRecords": search_records,
     "listRecords": list_records,
@@ -177,11 +179,22 @@ async def open_app(
         # Without a public URL it is known on this machine at least, where PDSes for development run too.
         url = settings.appview.public_url
         known_at = url or f"http://localhost:{port}"
-        async with _identities(settings, database, clock) as identities:
+        async with (
+            _identities(settings, database, clock) as identities,
+            aclosing(_models(settings.embedding)) as models,
+        ):
+            resources = replace(resources, query_models=models, search_model=settings.embedding.search_model)
             issuers = Issuers(identities.resolver, LookUpBudget(monotonic))
             access = Access(database, issuers, own_did=service_did(known_at), clock=clock)
             finding = finder(access)
             yield build_app(resources, url=url, known_at=known_at, find_viewer=finding, rates=rates, ids=Ids(id_key))
+
+
+def _models(settings: EmbeddingSettings) -> OpenedModels:
+    async def opened(model: str) -> Embedder | Absent:
+        return await open_embedder(settings, model=model)
+
+    return OpenedModels(opened, allow_private=settings.allow_private)
 
 
 def _identities(
@@ -199,15 +212,10 @@ def _identities(
 
 
 def finder(access: Access) -> FindViewer:
-    """Finds out who asks by the request's `Authorization`, of which there may be one."""
+    """Finds out who asks for what the request wants to do."""
 
-    async def find(request: Request, address: str, action: Action) -> Viewer:
-        credentials = [value for name, value in request.headers if name == b"authorization"]
-        if len(credentials) > 1:
-            raise InvalidRequest("There may be one Authorization header.")
-        if not credentials[0].strip():
-            raise AuthenticationRequired("The Authorization is empty.")
-        return await access.viewer(credentials[0], address, action.lxm, acts=action.acts)
+    async def find(credential: Credential, address: str, action: Action) -> Viewer:
+        return await access.viewer(credential, address, action.lxm, acts=action.acts)
 
     return find
 
@@ -262,8 +270,8 @@ def build_app(
         AssistantsFace(resources, load_fields(catalogue)),
         StoresFace(resources, ids),
     )
-    refusals = rates.apart()
-    edges = {face.prefix: Edge(face, find_viewer, rates, refusals, metrics) for face in faces}
+    limits = Limits(rates)
+    edges = {face.prefix: Edge(face, find_viewer, limits, metrics) for face in faces}
     pages = build_pages(catalogue, routes, version=VERSION, url=url, known_at=known_at)
     return App(edges, pages, resources.database, metrics)
 
@@ -273,5 +281,5 @@ def routes_of(catalogue: Catalogue) -> list[Route]:
     return [
         Route(method, answer, takes_post=name in _TAKE_POST, stream=_STREAMS.get(name))
         for name, answer in _ANSWERS.items()
-        for method in (catalogue.methods[_NAMESPACE + name],)
+        for method in (catalogue.methods[NAMESPACE + name],)
     ]

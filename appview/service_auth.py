@@ -63,18 +63,45 @@ class ServiceToken:
         return None if self.jti is None else sha256(self.jti.encode("utf-8", "surrogatepass")).digest()
 
 
-def judge_token(text: bytes, *, own_did: str, lxm: str, now: datetime) -> ServiceToken:
-    """The token in `text`, if it is one for the method `lxm` of the service `own_did`, and holds at `now`.
+@dataclass(frozen=True, slots=True, repr=False)
+class UnjudgedToken:
+    """A token as it came, taken apart. `claims` are what it says, true or not; BadJwt: why they cannot be read."""
+
+    claims: dict[str, object] | BadJwt
+    header: bytes = b""  # encoded, as the signature is
+    signed: bytes = b""
+    signature: bytes = b""
+
+    @property
+    def claimed_issuer(self) -> str | None:
+        """Whose it says it is; None if it says nothing of the kind."""
+        issuer = None if isinstance(self.claims, BadJwt) else self.claims.get("iss")
+        return issuer if isinstance(issuer, str) and is_did(issuer) else None
+
+
+def read_token(text: bytes) -> UnjudgedToken:
+    """Take a token apart, whatever it is."""
+    if len(text) > MAX_TOKEN_BYTES:
+        return UnjudgedToken(BadJwt(f"A JWT may have {MAX_TOKEN_BYTES:,} bytes."))
+    parts = text.split(b".")
+    if len(parts) != 3:
+        return UnjudgedToken(BadJwt("A JWT has three parts."))
+    try:
+        claims = _read_json(parts[1])
+    except BadJwt as failure:
+        return UnjudgedToken(failure)
+    return UnjudgedToken(claims, parts[0], parts[0] + b"." + parts[1], parts[2])
+
+
+def judge_token(token: UnjudgedToken, *, own_did: str, lxm: str, now: datetime) -> ServiceToken:
+    """The token, if it is one for the method `lxm` of the service `own_did`, and holds at `now`.
 
     Only its signature is left to be checked. Raises BadJwt, BadJwtType, JwtExpired, BadJwtAudience,
     BadJwtLexiconMethod, BadJwtIss and BadJwtSignature.
     """
-    if len(text) > MAX_TOKEN_BYTES:
-        raise BadJwt(f"A JWT may have {MAX_TOKEN_BYTES:,} bytes.")
-    parts = text.split(b".")
-    if len(parts) != 3:
-        raise BadJwt("A JWT has three parts.")
-    header, claims = _read_json(parts[0]), _read_json(parts[1])
+    if isinstance(token.claims, BadJwt):
+        raise token.claims
+    header, claims = _read_json(token.header), token.claims
     algorithm = _judge_header(header)
     expires_at = _judge_times(claims, now)
     if _text(claims, "aud") not in (own_did, own_did + APPVIEW_FRAGMENT):
@@ -83,20 +110,10 @@ def judge_token(text: bytes, *, own_did: str, lxm: str, now: datetime) -> Servic
         raise BadJwtLexiconMethod(f"The JWT's lxm must be {lxm}.")
     issuer = _text(claims, "iss")
     _judge_issuer(issuer, header.get("kid"))
-    signature = _decode(parts[2])
+    signature = _decode(token.signature)
     if len(signature) != _SIGNATURE_BYTES:
         raise BadJwtSignature(f"The JWT's signature must have {_SIGNATURE_BYTES} bytes.")
-    return ServiceToken(issuer, algorithm, expires_at, _jti(claims), parts[0] + b"." + parts[1], signature)
-
-
-def claimed_issuer(text: bytes) -> str | None:
-    """Whose token this says it is, true or not; None for what says nothing of the kind."""
-    parts = text.split(b".", 2) if len(text) <= MAX_TOKEN_BYTES else []
-    try:
-        issuer = _read_json(parts[1]).get("iss") if len(parts) == 3 else None
-    except BadJwt:
-        return None
-    return issuer if isinstance(issuer, str) and is_did(issuer) else None
+    return ServiceToken(issuer, algorithm, expires_at, _jti(claims), token.signed, signature)
 
 
 def _judge_header(header: dict[str, object]) -> str:

@@ -37,14 +37,14 @@ from benchmarks.processes import (
 )
 from benchmarks.result import Result
 from memory.database import open_database
-from memory.identifiers import COLLECTION
+from memory.identifiers import COLLECTION, NAMESPACE
 
 SECONDS: Final = 30.0
 ASK_EVERY_S: Final = 0.02
 ASK_ALL_EVERY_S: Final = 1.0
 ASKED_AT_ONCE: Final = 10
 PATIENCE_S: Final = 60.0  # without anything found
-_SEARCH: Final = "/xrpc/dev.bastienrobert.memory.searchRecords"
+_SEARCH: Final = f"/xrpc/{NAMESPACE}searchRecords"
 
 Search = Callable[[Sequence[str], Sequence[str]], list[str]]
 """Asks for any of some words, among some DIDs' memories or all; answers did/rkey of what is found."""

@@ -24,6 +24,7 @@ from benchmarks.processes import api, bare_framework, ended_by_signals, percenti
 from benchmarks.result import Result
 from benchmarks.workload import OBJECTS
 from memory.database import open_database
+from memory.identifiers import NAMESPACE
 from tests.builders import RepoBuilder
 from tests.memory_rows import MemoryRows
 
@@ -33,7 +34,7 @@ SEARCHES: Final = 4_000
 CONNECTIONS: Final = 8  # enough to keep one process busy, too few to queue for long
 PAGE: Final = 100
 ENDS: Final = 50  # pages at either end of a list that are compared
-_XRPC: Final = "/xrpc/dev.bastienrobert.memory."
+_XRPC: Final = f"/xrpc/{NAMESPACE}"
 
 
 @dataclass(frozen=True, slots=True)

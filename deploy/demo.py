@@ -22,8 +22,8 @@ from indexer.arrivals import Source, SourceKind
 from indexer.report import ReplayReport
 from indexer.service import replay
 from memory.embedded import clear_cluster, hold_cluster
-from memory.errors import MemoryAppviewError
-from memory.identifiers import COLLECTION, normalise_source
+from memory.errors import MemoryAppviewError, Misconfigured
+from memory.identifiers import COLLECTION, NAMESPACE, normalise_source
 from memory.settings import Settings, load
 from memory.tasks import TaskGroup
 from memory.telemetry import set_up_logging
@@ -33,10 +33,10 @@ RECORDING: Final = ROOT / "tests" / "recordings" / "demo"
 DATA_DIR: Final = ROOT / ".data" / "demo"
 RECORDED_PDS: Final = "localhost:2583"
 HOST: Final = "127.0.0.1"
-NAMESPACE: Final = "dev.bastienrobert.memory"
 QUESTION: Final = "where does Mara live"
 PAST: Final = "2026-06-15T00:00:00Z"
 START_TIMEOUT_S: Final = 30
+OTHER_PORTS: Final = (8601, 8602)
 
 Json = Any
 """What the API answers; read here as a stranger's script would read it."""
@@ -64,7 +64,7 @@ def _settings(environ: Mapping[str, str]) -> Settings:
 async def demonstrate(settings: Settings) -> None:
     """Fills an index, serves it, asks it four things, and goes on serving."""
     port = settings.appview.port
-    bind(HOST, port).close()  # a taken port is better known now than after the replay
+    require_port(port)
     data_dir = settings.database.data_dir
     data_dir.parent.mkdir(exist_ok=True)
     step("Starting an embedded Postgres of its own")
@@ -85,7 +85,26 @@ async def demonstrate(settings: Settings) -> None:
             server = tasks.create_task(serve(settings, host=HOST, port=port))
             await ask(f"http://{HOST}:{port}")
             print(f"\nServing at http://{HOST}:{port}/ (Ctrl-C stops it)", flush=True)
+            print(
+                f"How its index is: DATABASE_DATA_DIR={shown(data_dir)} .venv/bin/python -m indexer status", flush=True
+            )
             await server
+
+
+def require_port(port: int) -> None:
+    """A taken port is better known now than after the replay; the fix is one that make hands on."""
+    try:
+        bind(HOST, port).close()
+    except Misconfigured as failure:
+        other = next(each for each in OTHER_PORTS if each != port)
+        fix = f"Nothing can listen on port {port}. To take another: APPVIEW_PORT={other} make demo"
+        raise Misconfigured(fix, setting=failure.setting) from None
+
+
+def shown(path: Path) -> str:
+    """A path as it is given from where the demo was started."""
+    here = Path.cwd()
+    return str(path.relative_to(here) if path.is_relative_to(here) else path)
 
 
 def step(text: str) -> None:
@@ -138,7 +157,7 @@ async def until_healthy(base: str) -> None:
 
 async def show(base: str, title: str, method: str, parameters: Mapping[str, str]) -> Json:
     """Asks, and prints the line that asks it again."""
-    url = f"{base}/xrpc/{NAMESPACE}.{method}?{urlencode(parameters, safe=':/')}"
+    url = f"{base}/xrpc/{NAMESPACE}{method}?{urlencode(parameters, safe=':/')}"
     print(f"\n{title}\n    curl '{url}'", flush=True)
     return await get(url)
 

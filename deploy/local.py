@@ -24,6 +24,7 @@ from urllib.request import urlopen
 from prometheus_client.parser import text_string_to_metric_families
 
 from memory.errors import MemoryAppviewError
+from memory.identifiers import NAMESPACE
 from memory.settings import Settings, load
 
 PUBLIC_RELAY: Final = "wss://relay1.us-east.bsky.network"
@@ -133,7 +134,7 @@ async def _tell(settings: Settings) -> None:
 def describe_empty(settings: Settings) -> str:
     """How memories come into an index that has none."""
     source = (*settings.indexer.relay_urls, *settings.indexer.pds_urls)[0]
-    listing = f"{_api(settings)}/xrpc/dev.bastienrobert.memory.listRecords"
+    listing = f"{_api(settings)}/xrpc/{NAMESPACE}listRecords"
     return f"{EARLIER_MEMORIES}{source}\n\n{FIRST_MEMORY}curl '{listing}'"
 
 
@@ -174,7 +175,7 @@ def _sample(settings: Settings) -> Sample | None:
 
 def _counts(settings: Settings) -> Any:
     try:
-        url = f"{_api(settings)}/xrpc/dev.bastienrobert.memory.getStats"
+        url = f"{_api(settings)}/xrpc/{NAMESPACE}getStats"
         with urlopen(url, timeout=ASK_TIMEOUT_S) as answer:  # noqa: S310  our own, on this machine
             return json.load(answer)
     except (URLError, OSError):

@@ -53,6 +53,16 @@ exception
 end
 $$;
 
+-- Vectors are an extension's type, which only a superuser may bring in, or whom the host of the server lets.
+do $$
+begin
+    create extension if not exists vector;
+exception
+    when insufficient_privilege or feature_not_supported or undefined_file then
+        raise notice 'pgvector is missing here: have a superuser run `create extension vector` in this database';
+end
+$$;
+
 do $$
 begin
     execute format('grant connect, create on database %I to memory_indexer', current_database());

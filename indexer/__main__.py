@@ -37,6 +37,13 @@ these beside itself. More of them, on any number of machines with the same datab
 
   python -m indexer repair
 """
+_EMBED_HELP = """\
+Gives every memory a vector, for search by meaning: what came live first, then the rest, of each repo in turn the
+newest. `run` starts one of these beside itself. More of them, on any number of machines with the same database, share
+the work. EMBEDDING_BACKEND says which model; the one that comes along needs neither network nor GPU.
+
+  python -m indexer embed
+"""
 _REPLAY_HELP = """\
 Replays recorded frames through the path that live data takes: every commit is verified, memories are interpreted,
 masked and stored, and the cursor moves with them. Progress goes to stderr; the last line on stdout is JSON.
@@ -92,6 +99,15 @@ def _parser() -> argparse.ArgumentParser:
     )
     repair.add_argument(WITH_PARENT, action="store_true", help=argparse.SUPPRESS)
     repair.set_defaults(command=_repair)
+
+    embed = commands.add_parser(
+        "embed",
+        help="give memories their vectors (`run` starts one of these by itself)",
+        description=_EMBED_HELP,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    embed.add_argument(WITH_PARENT, action="store_true", help=argparse.SUPPRESS)
+    embed.set_defaults(command=_embed)
 
     crew = commands.add_parser("crew")  # started by `backfill` and `resync`, so it is not listed
     crew.add_argument("processes", type=int)
@@ -187,6 +203,11 @@ def _parser() -> argparse.ArgumentParser:
 
 async def _repair(options: argparse.Namespace) -> int:
     await service.repair(load(os.environ), with_parent=options.with_parent)
+    return 0
+
+
+async def _embed(options: argparse.Namespace) -> int:
+    await service.embed(load(os.environ), with_parent=options.with_parent)
     return 0
 
 

@@ -1,4 +1,4 @@
-"""`python -m indexer deletions`: carries the ledger of deletions past a restore of the database."""
+"""`python -m indexer deletions`: carries the list of deletions past a restore of the database."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from memory.errors import Misconfigured
 from memory.identifiers import is_did
 
 HELP: Final = """\
-A backup holds what was deleted after it was made. The database keeps a ledger of what was deleted, as hashes, for
+A backup holds what was deleted after it was made. The database keeps a list of what was deleted, as hashes, for
 INDEXER_DELETION_DAYS; keep a copy of it elsewhere, and after a restore delete all of that again before you start
 anything on it:
 
@@ -32,17 +32,18 @@ anything on it:
   python -m indexer deletions apply deletions.jsonl             # after a restore, before the daemon and the API start
 """
 EXPORT_HELP: Final = """\
-Writes the ledger as one JSON object a line: first each deletion with its repo, the SHA-256 of what was deleted (the
+Writes the list as one JSON object a line: first each deletion with its repo, the SHA-256 of what was deleted (the
 at-uri of a record, or the DID) and the time; then each takedown that stands. A file is put in place when it is whole.
 
   python -m indexer deletions export --out deletions.jsonl
   python -m indexer deletions export --since 2026-11-01 >> deletions.jsonl
 """
 APPLY_HELP: Final = """\
-Deletes what a restored backup brought back: whatever was indexed before the ledger says that it was deleted, in tables,
+Deletes what a restored backup brought back: whatever was indexed before the list says that it was deleted, in tables,
 versions and parked commits. What was indexed later was written again, and stays. Takedowns are taken over. Repos of
-which something went are fetched when the daemon runs. It may be broken off and run again; lines that are there twice
-count once. The last line on stdout is JSON.
+which something went are fetched when the daemon runs. All access tokens end, for some of them may have been revoked
+since the backup was made: their owners make new ones. It may be broken off and run again, but later, when there are new
+tokens, those end too; lines that are there twice count once. The last line on stdout is JSON.
 
   python -m indexer deletions apply deletions.jsonl
 """
@@ -57,13 +58,14 @@ Entry: TypeAlias = Deletion | Denial
 
 @dataclass(slots=True)
 class Applied:
-    """What came of a ledger, as the last line on stdout tells."""
+    """What came of a list, as the last line on stdout tells."""
 
     deletions: int = 0  # lines
     takedowns: int = 0
     repos_deleted: int = 0  # that were held
     records_deleted: int = 0
     repos_to_fetch: int = 0  # of which parked commits went
+    access_tokens_deleted: int = 0  # all that there were
 
 
 def add_arguments(parser: argparse.ArgumentParser, do: Callable[[str], Callable[..., Any]]) -> None:
@@ -102,12 +104,12 @@ def _read_time(text: str) -> datetime:
 
 
 async def export(database: Database, since: datetime | None, out: Path | None) -> int:
-    """Writes the ledger; how many lines."""
+    """Writes the list; how many lines."""
     lines = 0
     unfinished = None if out is None else out.with_name(f"{out.name}.{os.getpid()}")
     try:
         with _opened(unfinished) as file:
-            async for entry in deletions.read_ledger(database, since):
+            async for entry in deletions.read_deletions(database, since):
                 file.write(_line(entry))
                 lines += 1
             if unfinished is not None:
@@ -142,10 +144,10 @@ def _line(entry: Entry) -> str:
 
 
 async def apply(database: Database, writer: Writer, path: Path, now: datetime) -> Applied:
-    """Deletes again what the ledger in that file names; raises Misconfigured before anything of a bad file is done."""
+    """Deletes again what the list in that file names; raises Misconfigured before anything of a bad file is done."""
     for _ in read(path):
         pass
-    applied = Applied()
+    applied = Applied(access_tokens_deleted=await deletions.delete_access_tokens(database))
     chunk: list[Entry] = []
     for entry in read(path):
         chunk.append(entry)
@@ -157,7 +159,7 @@ async def apply(database: Database, writer: Writer, path: Path, now: datetime) -
 
 
 def read(path: Path) -> Iterator[Entry]:
-    """The lines of a ledger; raises Misconfigured, which names the line and nothing of it."""
+    """The lines of a list; raises Misconfigured, which names the line and nothing of it."""
     try:
         with path.open(encoding="utf-8") as file:
             number = 0
@@ -184,7 +186,7 @@ def _read_line(line: str, place: str) -> Entry:
             raise ValueError
         return Deletion(repo, subject, _read_time(told["deleted_at"]))
     except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
-        raise Misconfigured(f"{place} is no line of a ledger of deletions.") from None
+        raise Misconfigured(f"{place} is no line of a list of deletions.") from None
 
 
 async def _apply_chunk(

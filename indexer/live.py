@@ -58,6 +58,7 @@ class Daemon:
     clock: Callable[[], datetime]
     patience: Patience = field(default_factory=Patience)
     repair: Companion | None = None  # what asks hosts; null: somebody else does
+    embed: Companion | None = None  # what fills vectors
 
 
 class _LiveIdentities:
@@ -205,3 +206,5 @@ async def _start(
         tasks.create_task(Follower(source, following).run())
     if daemon.repair is not None:
         tasks.create_task(daemon.repair.keep(metrics.repair_ends.inc))
+    if daemon.embed is not None:
+        tasks.create_task(daemon.embed.keep(metrics.embed_ends.inc))

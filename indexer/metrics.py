@@ -52,6 +52,9 @@ class IndexerMetrics:
         self.repair_ends = Counter(
             "indexer_repair_ends", "Times that the process that asks hosts ended by itself.", registry=registry
         )
+        self.embed_ends = Counter(
+            "indexer_embed_ends", "Times that the process that embeds ended by itself.", registry=registry
+        )
         self.parked_commits = Gauge(
             "indexer_parked_commits", "Commits that wait for a key, or for the end of a fetch.", registry=registry
         )

@@ -21,6 +21,7 @@ from indexer.interpret import InvalidMemory, StoredMemory
 from indexer.ledger import Ledger
 from indexer.record_state import RecordState
 from indexer.repo_state import RepoKey, RepoRow
+from indexer.store import embeddings
 from indexer.store import records as record_rows
 from memory.queries import Connection
 
@@ -137,6 +138,7 @@ async def _drop(conn: Connection, row: RepoRow, limits: QuotaLimits) -> list[Rec
             keys.append((*row.key, memory.rkey))
             affected += [(*row.key, rkey) for rkey in (memory.rkey, *memory.targets)]
         await record_rows.delete_memories(conn, keys)
+        await embeddings.forget(conn, keys)
         await record_rows.replace_edges(conn, keys, [])
         await record_rows.forget_versions(conn, row.key, [rkey for _, _, rkey in keys])
     if affected and row.quota_edge is not None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from indexer import backfill_command, deletions_command, live, resync_command
+from indexer import embed as embed_process
 from indexer import repair as repair_process
 from indexer.arrivals import Batch, RestoreOrdered, Source, SourceKind, TakedownOrdered
 from indexer.companion import Companion, give_way
@@ -23,6 +24,7 @@ from indexer.doctor.examination import Subject
 from indexer.doctor.machine import Port
 from indexer.doctor.network import Network
 from indexer.doctor.report import Report
+from indexer.embed import Embed
 from indexer.live import Daemon
 from indexer.metrics import IndexerMetrics
 from indexer.pipeline import collect_garbage_seldom
@@ -38,11 +40,15 @@ from indexer.store import leases
 from indexer.store.status import IndexStatus, index_status
 from indexer.writer import Writer
 from memory.database import Database, connect_database
+from memory.embedders import open_embedder
+from memory.embedding import Absent, Embedder
 from memory.errors import Misconfigured
+from memory.identifiers import NAMESPACE
 from memory.identity import PlcExport
-from memory.settings import IndexerSettings, Settings
+from memory.settings import EmbeddingSettings, IndexerSettings, Settings
 
 CONNECTIONS: Final = 8  # of the daemon, beside two a source
+EMBED_CONNECTIONS: Final = 2
 
 
 async def replay(
@@ -92,6 +98,7 @@ async def run(settings: Settings) -> None:
         health=(given.health_host, given.health_port) if given.health_port else None,
         clock=_utc_now,
         repair=Companion(("repair",)),
+        embed=None if settings.embedding.backend == "none" else Companion(("embed",)),
     )
 
     def connect() -> AbstractAsyncContextManager[Database]:
@@ -112,6 +119,26 @@ async def repair(settings: Settings, *, with_parent: bool) -> None:
     await repair_process.run(
         repair_of(settings.indexer), lambda: _connect(settings, connections=CONNECTIONS), with_parent=with_parent
     )
+
+
+async def embed(settings: Settings, *, with_parent: bool) -> int:
+    """Fills vectors until a signal or the parent's end stops it; for how many contents."""
+    if with_parent:
+        give_way()
+    return await embed_process.run(
+        embed_of(settings.embedding),
+        lambda: _connect(settings, connections=EMBED_CONNECTIONS),
+        with_parent=with_parent,
+    )
+
+
+def embed_of(given: EmbeddingSettings) -> Embed:
+    """What a worker is run with."""
+
+    async def opened(model: str | None) -> Embedder | Absent:
+        return await open_embedder(given, model=model)
+
+    return Embed(opened, allow_private=given.allow_private)
 
 
 async def join_crew(settings: Settings, processes: int) -> tuple[int, int]:
@@ -199,17 +226,17 @@ async def export_deletions(settings: Settings, since: datetime | None, out: Path
         return await deletions_command.export(database, since, out)
 
 
-async def apply_deletions(settings: Settings, ledger: Path) -> Applied:
+async def apply_deletions(settings: Settings, file: Path) -> Applied:
     """Deletes again what a restored backup brought back."""
     async with _connect(settings, connections=2) as database:
         writer = Writer(database, quota_limits(settings.indexer))
-        return await deletions_command.apply(database, writer, ledger, _utc_now())
+        return await deletions_command.apply(database, writer, file, _utc_now())
 
 
 async def examine(settings: Settings) -> Report:
     """Looks for what keeps this machine from following, keeping and serving."""
     url, given, api = settings.database.url, settings.indexer, settings.appview
-    stats = "/xrpc/dev.bastienrobert.memory.getStats?repo=did:web:nobody.invalid"
+    stats = f"/xrpc/{NAMESPACE}getStats?repo=did:web:nobody.invalid"
     ports = [Port(api.host, api.port, stats, "APPVIEW_")]
     if given.health_port:
         ports.append(Port(given.health_host, given.health_port, "/live", "INDEXER_HEALTH_"))

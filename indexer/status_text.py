@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from indexer.resync.disk import DISK_UNAVAILABLE
-from indexer.store.status import CursorStatus, IndexStatus, ReposStatus
+from indexer.store.status import CursorStatus, ErasureStatus, IndexStatus, ReposStatus
 
 # A stream that is followed and stands this far back is behind; an idle one looks the same, so it is only said.
 LAG_WORTH_SAYING: Final = timedelta(minutes=2)
@@ -29,6 +29,7 @@ def problems(status: IndexStatus, now: datetime) -> list[str]:
         *_repo_problems(status),
         *_fetch_problems(status),
         *_backlog_problems(status, now),
+        *_erasure_problems(status.erasure),
     ]
 
 
@@ -91,11 +92,22 @@ def _backlog_problems(status: IndexStatus, now: datetime) -> Iterator[str]:
         )
 
 
+def _erasure_problems(erasure: ErasureStatus) -> Iterator[str]:
+    if erasure.is_overdue:
+        last = "never" if erasure.last_at is None else f"last at {_minute(erasure.last_at)}"
+        yield (
+            f"what was deleted may be in the files of the database still, which were {last} rid of it: "
+            "`python -m indexer run` sees to that twice a day, and says in its log if it cannot (`erasure_failed`)"
+        )
+
+
 def render(status: IndexStatus, now: datetime) -> str:
     """The whole screen, without a final line break."""
     memories, wrong = status.memories, problems(status, now)
     verdict = "\n  ".join(["Not all is well", *wrong]) if wrong else "All is well"
     held = f"Memories   {memories.current:,} current, {memories.masked:,} masked, {memories.invalid:,} invalid"
+    if (erased_at := status.erasure.last_at) is not None:
+        held += f"\nErasure    the files were last rid of what was deleted at {_minute(erased_at)}"
     sections = [
         ("Cursors", _cursors(status) or ["none: nothing was followed or replayed yet"]),
         ("Repos", [_group(group) for group in status.repos] or ["none"]),

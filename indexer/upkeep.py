@@ -22,6 +22,8 @@ from memory.resolver import HANDLE_RETRY_FIRST, HANDLE_RETRY_MAX
 from memory.telemetry import get_logger
 
 PUT_ASIDE_KEPT: Final = timedelta(days=7)
+# Whoever signs in again and again is looked up anew each day.
+STRANGERS_KEPT: Final = timedelta(days=30)
 EXPIRY_EVERY: Final = timedelta(hours=1)
 # So that locks are short and the log of the database stays small, whatever has piled up.
 SLICE_ROWS: Final = 1000
@@ -132,6 +134,7 @@ class Upkeep:
                 kept_since=now - PUT_ASIDE_KEPT,
                 content_since=now - self._version_content,
                 deletions_since=now - self._deletions_kept,
+                resolved_since=now - STRANGERS_KEPT,
             )
         time = asyncio.get_running_loop().time
         total, deadline = 0, time() + EXPIRY_BUDGET_S

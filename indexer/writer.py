@@ -31,7 +31,7 @@ from indexer.parking_lot import Parked, ParkingLimits, ParkingLot
 from indexer.quota import QuotaLimits
 from indexer.record_state import RecordState
 from indexer.repo_state import RepoKey, RepoRow
-from indexer.store import deletions, denials, streams
+from indexer.store import deletions, denials, embeddings, streams
 from indexer.store import records as record_rows
 from indexer.store import repos as repo_rows
 from indexer.store.records import CurrentMemory
@@ -119,7 +119,8 @@ class Writer:
         if look is not None:
             look(ledger)
         ledger.take(arrivals)
-        await self._store(conn, ledger)
+        live = not any(isinstance(arrival, ContentsFetched) for arrival in arrivals)
+        await self._store(conn, ledger, live=live)
         edges = {
             row.repo: row.quota_edge for row in ledger.rows.values() if row.quota_edge is not None and not row.space
         }
@@ -178,7 +179,7 @@ class Writer:
         ledger.denied = await denials.denied(conn, rows, keys)
         return ledger
 
-    async def _store(self, conn: Connection, ledger: Ledger) -> None:
+    async def _store(self, conn: Connection, ledger: Ledger, *, live: bool) -> None:
         if ledger.purged:
             await repo_rows.purge(conn, ledger.purged)
         if ledger.unparked:
@@ -189,6 +190,7 @@ class Writer:
         changed = {key: state for key, state in ledger.records.items() if state.changed}
         if changed:
             await _store_records(conn, changed)
+            await _keep_embeddings(conn, changed, live=live)
             for (repo, space, _), state in changed.items():
                 ledger.rows[repo, space].count_entries(*state.entry_growth())
             affected = masks.affected(changed)
@@ -348,6 +350,14 @@ async def _store_records(conn: Connection, changed: dict[RecordKey, RecordState]
     ]
     if invalid:
         await record_rows.upsert_invalid_records(conn, invalid)
+
+
+async def _keep_embeddings(conn: Connection, changed: dict[RecordKey, RecordState], *, live: bool) -> None:
+    """After the memories are stored: whoever embeds locks them first, too."""
+    if stale := [key for key, state in changed.items() if state.held.cid]:
+        await embeddings.forget(conn, stale)
+    if fresh := [(key, memory.cid) for key, state in changed.items() if (memory := state.memory)]:
+        await embeddings.request(conn, fresh, urgent=live)
 
 
 def _current(key: RecordKey, state: RecordState) -> CurrentMemory | None:

@@ -13,7 +13,11 @@ from urllib.parse import urlsplit
 
 import libipld
 
-COLLECTION: Final = "dev.bastienrobert.memory.record"
+NAMESPACE: Final = "dev.bastienrobert.memory."
+"""How the names of the API's methods begin, and that of the collection."""
+
+COLLECTION: Final = f"{NAMESPACE}record"
+"""Statements write it out: in an expression of an index it has to stand word by word."""
 
 MAX_DID_CHARS: Final = 2048
 MAX_HANDLE_CHARS: Final = 253

@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, ClassVar, Final, Literal, TypeVar
+from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ByteSize, ConfigDict, Field, SecretStr, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ByteSize,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationError,
+    ValidationInfo,
+)
 
 from memory.errors import Misconfigured
 from memory.identifiers import is_did, normalise_source
@@ -17,6 +29,8 @@ from memory.telemetry import get_logger
 
 MIB: Final = 1024 * 1024
 MIN_SECRET_CHARACTERS: Final = 32
+
+_PRINTABLE: Final = re.compile("[!-~]+")
 
 _log = get_logger()
 
@@ -64,6 +78,38 @@ Source = Annotated[str, AfterValidator(normalise_source)]
 Sources = Annotated[tuple[Source, ...], BeforeValidator(_split)]
 Networks = Annotated[tuple[Network, ...], BeforeValidator(_split)]
 Count = Annotated[int, Field(ge=1)]
+
+
+def _endpoint(url: str) -> str:
+    """The one URL that embeddings are asked of; `…/v1` and `…/v1/embeddings` are the same."""
+    parts = urlsplit(url)
+    if not _PRINTABLE.fullmatch(url) or "://" not in url or "@" in parts.netloc or parts.query or parts.fragment:
+        raise ValueError("it must be a URL like http://localhost:11434/v1, without a user or a query")
+    host = normalise_source(f"{parts.scheme}://{parts.netloc}")
+    path = parts.path.rstrip("/") or "/v1"
+    return host + (path if path.endswith("/embeddings") else f"{path}/embeddings")
+
+
+def usable_api_key(key: SecretStr) -> SecretStr:
+    """The key as it is; ValueError if it cannot stand in a header."""
+    if not _PRINTABLE.fullmatch(key.get_secret_value()):
+        raise ValueError("it must be visible ASCII characters without spaces")
+    return key
+
+
+def _needed_by(backend: str) -> AfterValidator:
+    def judge(value: object, info: ValidationInfo) -> object:
+        if value is None and info.data.get("backend") == backend:
+            raise ValueError(f"with EMBEDDING_BACKEND={backend} it must be set")
+        return value
+
+    return AfterValidator(judge)
+
+
+def _unless_key_is_given(file: Path | None, info: ValidationInfo) -> Path | None:
+    if file is not None and info.data.get("api_key") is not None:
+        raise ValueError("EMBEDDING_API_KEY is set too")
+    return file
 
 
 class _Part(BaseModel):
@@ -166,7 +212,8 @@ class AppviewSettings(_Part):
     rate_limit: int = Field(
         default=3000,
         ge=0,
-        description="How many requests a viewer, or the network of whoever is not signed in, has in 5 minutes; 0: any.",
+        description="How many requests a viewer, or the network of whoever is not signed in, has in 5 minutes, and all"
+        " viewers of one network ten times that; 0: any.",
     )
     id_key: Annotated[SecretStr, AfterValidator(_long_secret)] | None = Field(
         default=None,
@@ -174,7 +221,75 @@ class AppviewSettings(_Part):
     )
 
 
-PARTS: Final[tuple[type[_Part], ...]] = (DatabaseSettings, IndexerSettings, AppviewSettings)
+class EmbeddingSettings(_Part):
+    """What gives vectors, for search by meaning."""
+
+    prefix = "EMBEDDING_"
+    backend: Literal["embedded", "server", "onnx", "none"] = Field(
+        default="embedded",
+        description="`embedded` (the model that comes along), `server`, `onnx`, or `none`: search by words only.",
+    )
+    threads: int = Field(
+        default=1, ge=1, le=64, description="How many cores one process computes with (`embedded`, `onnx`)."
+    )
+    allow_private: bool = Field(
+        default=False,
+        description="Whether text of private Spaces, and queries over them, may go to a server on another machine.",
+    )
+    url: Annotated[Annotated[str, AfterValidator(_endpoint)] | None, _needed_by("server")] = Field(
+        default=None,
+        validate_default=True,
+        description="`server`: one that speaks OpenAI's `/v1/embeddings`, like `http://localhost:11434/v1`.",
+    )
+    model: Annotated[Annotated[str, Field(max_length=200, pattern=r"^[!-~]+$")] | None, _needed_by("server")] = Field(
+        default=None,
+        validate_default=True,
+        description="The model's name there (`server`), or that its vectors go by (`onnx`; unset: the folder's).",
+    )
+    api_key: Annotated[SecretStr, AfterValidator(usable_api_key)] | None = Field(
+        default=None, description="`server`: the key that it wants."
+    )
+    api_key_file: Annotated[Path | None, AfterValidator(_unless_key_is_given)] = Field(
+        default=None, description="`server`: the file with that key, instead."
+    )
+    dimensions: int | None = Field(
+        default=None,
+        ge=1,
+        le=4_000,
+        description="`server`: how many dimensions to ask for. Unset: as many as the model has.",
+    )
+    query_prefix: str = Field(
+        default="", max_length=1_000, description="What the model wants before a query, like `query:`."
+    )
+    passage_prefix: str = Field(
+        default="", max_length=1_000, description="What the model wants before a memory, like `passage:`."
+    )
+    passage_type: Literal["passage", "document"] | None = Field(
+        default=None,
+        description="`server`: the `input_type` of memories, if it wants one; that of queries is `query`.",
+    )
+    batch_size: int = Field(
+        default=32, ge=1, le=2_048, description="`server`: how many texts one request has, at most."
+    )
+    timeout_seconds: float = Field(
+        default=30,
+        gt=0,
+        le=600,
+        description="`server`: how long one request may take; a query waits for a second only.",
+    )
+    onnx_dir: Annotated[Annotated[Path, AfterValidator(_folder)] | None, _needed_by("onnx")] = Field(
+        default=None, validate_default=True, description="`onnx`: the folder of `model.onnx` and `tokenizer.json`."
+    )
+    onnx_pooling: Literal["mean", "cls"] = Field(
+        default="mean", description="`onnx`: how the vectors of tokens become one, if the model leaves that open."
+    )
+    search_model: Annotated[str, Field(max_length=200, pattern=r"^[!-~]+$")] | None = Field(
+        default=None,
+        description="The model that searches go by, of those in `indexer reembed --list`. Unset: the serving one.",
+    )
+
+
+PARTS: Final[tuple[type[_Part], ...]] = (DatabaseSettings, IndexerSettings, AppviewSettings, EmbeddingSettings)
 _REFUSED_PREFIXES: Final = ("INDEXER_", "APPVIEW_", "EMBEDDING_", "SPACES_")
 _Loaded = TypeVar("_Loaded", bound=_Part)
 
@@ -186,6 +301,7 @@ class Settings:
     database: DatabaseSettings
     indexer: IndexerSettings
     appview: AppviewSettings
+    embedding: EmbeddingSettings
 
 
 def load(environ: Mapping[str, str]) -> Settings:
@@ -196,14 +312,21 @@ def load(environ: Mapping[str, str]) -> Settings:
     """
     given = {name: value.strip() for name, value in environ.items() if value.strip()}
     _judge_unknown(given)
-    return Settings(_load(DatabaseSettings, given), _load(IndexerSettings, given), _load(AppviewSettings, given))
+    return Settings(
+        _load(DatabaseSettings, given),
+        _load(IndexerSettings, given),
+        _load(AppviewSettings, given),
+        _load(EmbeddingSettings, given),
+    )
 
 
 def default_text(part: type[_Part], field: str) -> str:
     """A field's default as an operator would write it."""
     match part.model_fields[field].get_default():
-        case None | ():
+        case None | () | "":
             return "unset"
+        case bool() as switch:
+            return str(int(switch))
         case ByteSize() as size:
             return f"{size // MIB}MiB"
         case default:

@@ -10,11 +10,11 @@ from typing import Any
 import httpx
 from starlette.types import ASGIApp
 
-from appview.access import Access, Viewer
-from appview.call import Resources, Turns
+from appview.access import Access, Credential, Viewer
+from appview.call import QueryModels, Resources, Turns
 from appview.faces.stores.ids import Ids
 from appview.faces.xrpc import PREFIX
-from appview.http import Action, Request
+from appview.http import Action
 from appview.lexicon import load_catalogue, problems
 from appview.page_cursor import PageCursors
 from appview.rates import Rates
@@ -22,10 +22,10 @@ from appview.refusals import AuthenticationRequired
 from appview.service import build_app, finder
 from appview.store.stats import RecentTotals
 from memory.database import Database
+from memory.identifiers import NAMESPACE
 from tests.memory_rows import day
 
 NOW = day(365)
-NAMESPACE = "dev.bastienrobert.memory."
 CATALOGUE = load_catalogue()
 
 Asked = str | int | bool | Sequence[str]
@@ -56,19 +56,20 @@ class Api:
         rate_limit: int = 0,
         known_at: str = "https://memory.test",
         id_key: bytes = b"i" * 32,
+        query_models: QueryModels | None = None,
     ) -> None:
         """`viewer`: who asks where a request has any `Authorization`; null: `access` tells, or no credentials hold."""
 
-        async def find_viewer(request: Request, address: str, action: Action) -> Viewer:
+        async def find_viewer(credential: Credential, address: str, action: Action) -> Viewer:
             if access is not None:
-                return await finder(access)(request, address, action)
+                return await finder(access)(credential, address, action)
             if viewer is None:
                 raise AuthenticationRequired
             return viewer
 
         searches = searches or Turns(at_once=4, waiting=8)
         totals = RecentTotals(database, monotonic)
-        resources = Resources(database, PageCursors(key), lambda: now, searches, totals)
+        resources = Resources(database, PageCursors(key), lambda: now, searches, totals, query_models=query_models)
         rates = Rates(limit=rate_limit, clock=lambda: now)
         ids = Ids(id_key)
         self.app: ASGIApp = build_app(

@@ -10,10 +10,21 @@ import httpx
 
 from appview.access import Viewer
 from appview.faces.assistants.face import PREFIX
+from appview.faces.assistants.fields import GET, LIST, SEARCH
 from memory.database import Database
 from memory.datetimes import parse_datetime
+from memory.identifiers import COLLECTION
 from memory.space import ReadableSpaces
 from tests.api_client import Api
+from tests.memory_rows import ALICE
+
+URI = f"at://{ALICE}/{COLLECTION}/3kaaaaaaaaa2a"
+VALID: dict[str, dict[str, Any]] = {
+    GET: {"id": URI},
+    LIST: {"userId": ALICE},
+    SEARCH: {"userId": ALICE, "query": "tea"},
+}
+"""A body that each method takes."""
 
 FIELDS: Mapping[str, type] = {
     "id": str,

@@ -21,6 +21,7 @@ from memory.cluster import Cluster
 from memory.database import Database, open_database
 from memory.embedded import Tuning, hold_cluster
 from memory.schema import apply_migrations
+from tests import kept_quiet
 
 TEMPLATE = "template_memory"
 SHARED_MEMORY = Path("/dev/shm")
@@ -31,6 +32,11 @@ _ALLOWED = (HealthCheck.function_scoped_fixture, HealthCheck.too_slow)
 settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True, suppress_health_check=_ALLOWED)
 settings.register_profile("soak", deadline=None, print_blob=True, suppress_health_check=_ALLOWED, max_examples=10_000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """After each test, all that was logged is searched for what is private."""
+    kept_quiet.pytest_configure(config)
 
 
 @pytest.fixture(scope="session")

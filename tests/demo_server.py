@@ -41,7 +41,7 @@ def served_demo(cluster: Cluster, template: str) -> Generator[str]:
     with ThreadPoolExecutor(max_workers=1) as thread:
         thread.submit(asyncio.run, _fill(cluster, name, template)).result()
         try:
-            with _served(cluster.url(name)) as url:
+            with served(cluster.url(name)) as url:
                 yield url
         finally:
             thread.submit(asyncio.run, _drop(cluster, name)).result()
@@ -66,7 +66,8 @@ async def _drop(cluster: Cluster, name: str) -> None:
 
 
 @contextmanager
-def _served(database_url: str) -> Generator[str]:
+def served(database_url: str) -> Generator[str]:
+    """The URL of a server on that database."""
     inherited = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
     port = free_port()
     process = subprocess.Popen(

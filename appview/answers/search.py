@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from base64 import b64decode, b64encode
-from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from enum import StrEnum
 from hashlib import blake2b
 from typing import Final
 
+from appview.answers.arms import Findings, Inquiry, Snapshot, ask_arms
 from appview.answers.pages import fill_page
-from appview.call import Resources
 from appview.filters import Filters
 from appview.keys import Key
 from appview.page_cursor import Place
-from appview.refusals import InvalidCursor, ResultWindowExceeded
-from appview.search.candidates import Candidates, Explained
-from appview.search.lexical import Hit, Ranking, rank_candidates
+from appview.refusals import InvalidCursor, ModeUnavailable, ResultWindowExceeded
+from appview.search.hits import Hit, Ranking, rank_candidates
 from appview.search.query import ParsedQuery
-from appview.search.ranking import Corpus
-from appview.store.search import explain_candidate, find_candidates, load_contents
+from appview.store.search import load_contents
 from appview.store.views import StoredMemory, load_memories
 from memory.queries import Connection
 from memory.space import ReadableSpaces
@@ -33,7 +31,14 @@ MAX_DUPLICATES: Final = 100
 """Duplicates that a view names; more are only said to be there."""
 
 _DIGEST_BYTES: Final = 6
-_NO_CANDIDATES: Final = Candidates((), Corpus(0, 0.0, {}), capped=False, any_of=())
+
+
+class Mode(StrEnum):
+    """Which arms a search has."""
+
+    HYBRID = "hybrid"
+    LEXICAL = "lexical"
+    SEMANTIC = "semantic"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -81,6 +86,7 @@ class SearchQuestion:
     min_score: int = 0
     served: Served = field(default_factory=Served)
     explained: Key | None = None
+    mode: Mode = Mode.HYBRID
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -89,9 +95,8 @@ class Search:
 
     question: SearchQuestion
     filters: Filters
-    candidates: Candidates
+    findings: Findings
     ranking: Ranking
-    explained: Explained | None
 
     @property
     def query(self) -> ParsedQuery:
@@ -101,16 +106,19 @@ class Search:
     @property
     def is_capped(self) -> bool:
         """Whether there are more matches than were ranked, or than were looked through for phrases and exclusions."""
-        return self.candidates.capped or self.ranking.capped
+        return self.findings.words.capped or self.ranking.capped
 
-    def score_of(self, hit: Hit) -> int:
-        """How much of what was asked for a hit has, from 0 to 1000."""
-        return self.ranking.scorer.calibrate(hit.raw_score)
+    @property
+    def mode(self) -> Mode:
+        """How it was done: without a model at hand, by words alone."""
+        if not self.findings.by_meaning:
+            return Mode.LEXICAL
+        return self.question.mode
 
     def served_with(self, hits: Sequence[Hit]) -> Served:
         """What will have been shown when these hits were, of which there is one at least."""
-        assert self.candidates.indexed_at is not None
-        return self.question.served.with_page(hits, self.candidates.indexed_at)
+        assert self.findings.indexed_at is not None
+        return self.question.served.with_page(hits, self.findings.indexed_at)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -122,40 +130,36 @@ class SearchPage:
     goes_on: bool
 
 
-@asynccontextmanager
-async def search_snapshot(resources: Resources) -> AsyncGenerator[Connection]:
-    """Wait for a turn, and lend a connection with one snapshot for all of a search. Raise TooBusy."""
-    async with (
-        resources.searches.turn(),
-        resources.database.transaction(isolation="repeatable_read", readonly=True) as conn,
-    ):
-        yield conn
-
-
 async def search_memories(
-    conn: Connection, question: SearchQuestion, filters: Filters, *, spaces: ReadableSpaces
+    snapshot: Snapshot, question: SearchQuestion, filters: Filters, *, spaces: ReadableSpaces
 ) -> Search:
-    """Find and rank as many memories as the page needs, within a `search_snapshot`."""
-    candidates = _NO_CANDIDATES
+    """Find and rank as many memories as the page needs. Raise ModeUnavailable without the model that it takes."""
     query, served = question.query, question.served
-    if not query.is_empty:
-        candidates = await find_candidates(conn, query, filters, watermark=served.watermark, spaces=spaces)
-    explained = None
-    if question.explained is not None:
-        explained = await explain_candidate(conn, query, filters, question.explained, spaces=spaces)
+    inquiry = Inquiry(
+        query,
+        filters,
+        served.watermark,
+        by_words=question.mode is not Mode.SEMANTIC,
+        by_meaning=question.mode is not Mode.LEXICAL,
+        explained=question.explained,
+    )
+    findings = await ask_arms(snapshot, inquiry, spaces=spaces)
+    if question.mode is Mode.SEMANTIC and not findings.by_meaning and not query.is_empty:
+        raise ModeUnavailable
     # Here and below, what may take long is done by a thread: meanwhile others are answered.
     ranking = await asyncio.to_thread(
         rank_candidates,
         query,
-        candidates,
+        findings.candidates,
+        findings.judge,
         min_score=question.min_score,
         wanted=served.count + question.limit + 1,  # one more, to know whether it goes on
-        through=None if explained is None else explained.candidate,
+        through=None if findings.explained is None else findings.explained.candidate,
     )
     while undecided := ranking.undecided:
-        contents = await load_contents(conn, undecided, spaces=spaces)
+        contents = await load_contents(snapshot.conn, undecided, spaces=spaces)
         await asyncio.to_thread(ranking.decide, contents)
-    return Search(question, filters, candidates, ranking, explained)
+    return Search(question, filters, findings, ranking)
 
 
 async def fill_search_page(

@@ -33,7 +33,7 @@ class Route:
     """A method of a lexicon and what answers it.
 
     `takes_post`: its parameters may also come as one JSON object in a body; a procedure takes them in no other way.
-    `stream`: who accepts `application/x-ndjson` gets all records, one a line, instead of a page.
+    `stream`: who accepts `application/x-ndjson`, and no JSON, gets all records, one a line, instead of a page.
     """
 
     method: Method
@@ -120,5 +120,7 @@ async def _read_parameters(route: Route, request: Request) -> Parameters:
 
 
 def _wants_lines(request: Request) -> bool:
-    accepted = request.header(b"accept").lower().split(b",")
-    return any(media_range.partition(b";")[0].strip() == b"application/x-ndjson" for media_range in accepted)
+    """Not whoever takes both: clients that are made of the OpenAPI document name all that it has, and mean the page."""
+    ranges = request.header(b"accept").lower().split(b",")
+    accepted = {media_range.partition(b";")[0].strip() for media_range in ranges}
+    return b"application/x-ndjson" in accepted and b"application/json" not in accepted

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Final, TypeAlias, assert_never
+from typing import Final, assert_never
 
+from appview.faces.documents import Document, present, reference, text
 from appview.faces.xrpc import HEALTH, PREFIX, Route
 from appview.lexicon import (
     ArrayType,
@@ -18,8 +19,7 @@ from appview.lexicon import (
     UnknownType,
 )
 from appview.refusals import ServiceAuthRequired
-
-Document: TypeAlias = dict[str, object]
+from memory.identifiers import COLLECTION
 
 _BAD_CREDENTIALS: Final = (
     "The credentials do not hold, or there are none where some are needed. Of a JWT also `BadJwt`, `BadJwtType`,"
@@ -41,7 +41,7 @@ _OF_BODIES: Final = (408, 413)
 _OF_CREDENTIALS: Final = 401
 
 _AUTHOR: Final = "did:plc:aliceaaaaaaaaaaaaaaaaaaa"
-_URI: Final = f"at://{_AUTHOR}/dev.bastienrobert.memory.record/3kaaaaaaaaa2a"
+_URI: Final = f"at://{_AUTHOR}/{COLLECTION}/3kaaaaaaaaa2a"
 _EXAMPLES: Final[Mapping[str, Mapping[str, Document]]] = {
     "searchRecords": {
         "what does she drink": {"q": "green tea", "repo": ["alice.test"], "limit": 3},
@@ -134,7 +134,7 @@ def _general_errors(*, takes_body: bool) -> Document:
 
 def _parameters(parameters: ObjectType, examples: Mapping[str, Document]) -> list[Document]:
     return [
-        _present(
+        present(
             name=name,
             **{"in": "query"},
             required=name in parameters.required,
@@ -153,19 +153,19 @@ def _schema(schema: Type) -> Document:
     described: Document = {} if schema.description is None else {"description": schema.description}
     match schema:
         case RefType():
-            return described | {"$ref": f"#/components/schemas/{_component(schema.ref)}"}
+            return described | reference(_component(schema.ref))
         case UnknownType():
             return described | {"type": "object", "additionalProperties": True}
         case BooleanType():
-            return described | _present(type="boolean", default=schema.default)
+            return described | present(type="boolean", default=schema.default)
         case IntegerType():
-            return described | _present(
+            return described | present(
                 type="integer", minimum=schema.minimum, maximum=schema.maximum, default=schema.default
             )
         case StringType():
             return described | _string_schema(schema)
         case ArrayType():
-            return described | _present(type="array", items=_schema(schema.items), maxItems=schema.max_length)
+            return described | present(type="array", items=_schema(schema.items), maxItems=schema.max_length)
         case ObjectType():
             return described | {
                 "type": "object",
@@ -178,7 +178,7 @@ def _schema(schema: Type) -> Document:
 
 def _string_schema(schema: StringType) -> Document:
     # JSON Schema counts code points: no text has fewer of them than graphemes, nor more than bytes.
-    return _present(
+    return present(
         type="string",
         format=None if schema.format is None else _FORMATS.get(schema.format, schema.format),
         enum=None if schema.enum is None else list(schema.enum),
@@ -187,10 +187,6 @@ def _string_schema(schema: StringType) -> Document:
         maxLength=schema.max_length,
         default=schema.default,
     )
-
-
-def _present(**properties: object) -> Document:
-    return {name: value for name, value in properties.items() if value is not None}
 
 
 def _component(name: str) -> str:
@@ -217,7 +213,7 @@ def _json_response(description: str, schema: Document, more: Document | None = N
 
 
 def _error_response(description: str) -> Document:
-    return _json_response(description, {"$ref": f"#/components/schemas/{_ERROR}"})
+    return _json_response(description, reference(_ERROR))
 
 
 def _error_schema() -> Document:
@@ -225,7 +221,7 @@ def _error_schema() -> Document:
         "type": "object",
         "required": ["error", "message"],
         "properties": {
-            "error": {"type": "string", "description": "A name to act on."},
-            "message": {"type": "string", "description": "A sentence for people."},
+            "error": text("A name to act on."),
+            "message": text("A sentence for people."),
         },
     }

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from appview.keys import Key
 from appview.search.candidates import Candidates, Explained
-from appview.search.lexical import Ranking, order_of
+from appview.search.hits import Ranking, order_of
+from appview.search.marks import Marks
 from appview.search.query import ParsedQuery
 
 
@@ -15,12 +16,12 @@ from appview.search.query import ParsedQuery
 class Verdict:
     """What became of one memory in a search.
 
-    `failed`: the first filter that left it out, None if it was recalled. `raw_score` and `rank`, where it stands or
-    would stand among the hits: None if it has none of the query's words.
+    `failed`: the first filter that left it out, None if it was recalled. `marks` and `rank`, where it stands or would
+    stand among the hits: None if it has none of the query's words and is not like it either.
     """
 
     failed: str | None
-    raw_score: float | None
+    marks: Marks | None
     rank: int | None
 
 
@@ -29,19 +30,19 @@ def explain_memory(
 ) -> Verdict:
     """Judge one memory by what the search found; `window` is how many hits can be paged through."""
     candidate = explained.candidate
-    if not candidate.occurrences:
+    marks = ranking.judge.mark(candidate)
+    if marks is None:
         return Verdict(explained.failed[0] if explained.failed else "q", None, None)
-    score = ranking.scorer.score(candidate.term_count, candidate.occurrences)
-    rank = ranking.rank_of(order_of(candidate, score))
+    rank = ranking.rank_of(order_of(candidate, marks))
     failed = (
-        _first_failed_filter(explained, query, candidates)
-        or ("minScore" if ranking.scorer.calibrate(score) < min_score else None)
+        _first_failed_filter(explained, query, candidates, marks)
+        or ("minScore" if marks.score < min_score else None)
         or _place_failed(candidate.key, ranking, rank, window)
     )
-    return Verdict(failed, score, rank)
+    return Verdict(failed, marks, rank)
 
 
-def _first_failed_filter(explained: Explained, query: ParsedQuery, candidates: Candidates) -> str | None:
+def _first_failed_filter(explained: Explained, query: ParsedQuery, candidates: Candidates, marks: Marks) -> str | None:
     candidate, content = explained.candidate, explained.content
     if explained.failed:
         return explained.failed[0]
@@ -51,7 +52,7 @@ def _first_failed_filter(explained: Explained, query: ParsedQuery, candidates: C
         return "exclusion"
     if candidate.masked:
         return "superseded"
-    if not _has_some(candidate.occurrences, ParsedQuery(tuple(candidates.any_of), (), ())):
+    if marks.likeness is None and not _has_some(candidate.occurrences, ParsedQuery(tuple(candidates.any_of), (), ())):
         return "commonWords"
     return None
 

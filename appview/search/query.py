@@ -28,11 +28,15 @@ _QUOTES = str.maketrans("“”„‟＂", '"""""')
 
 @dataclass(frozen=True, slots=True)
 class ParsedQuery:
-    """A query: `terms` rank what has any of them, every phrase must be there, no exclusion may be."""
+    """A query: `terms` rank what has any of them, every phrase must be there, no exclusion may be.
+
+    `wording` is what it says, without what it excludes.
+    """
 
     terms: tuple[QueryTerm, ...]
     phrases: tuple[Phrase, ...]
     exclusions: tuple[Phrase, ...]
+    wording: str = ""
 
     @property
     def lexemes(self) -> tuple[str, ...]:
@@ -98,10 +102,14 @@ def parse_query(q: str, *, prefix: bool = False) -> ParsedQuery:
     exclusions: list[Phrase] = []
     quoted: list[QueryTerm] = []
     plain: list[QueryTerm] = []
+    wording: list[str] = []
     end = 0
     for found in _FILTER.finditer(text):
         plain += query_terms(text[end : found.start()])
+        wording.append(text[end : found.start()])
         end = found.end()
+        if not found["minus"]:
+            wording.append(found["phrase"])
         written = found["word"] if found["phrase"] is None else found["phrase"]
         phrase = parse_phrase(written)
         if phrase is None:
@@ -115,7 +123,8 @@ def parse_query(q: str, *, prefix: bool = False) -> ParsedQuery:
     if prefix and last:
         last[-1] = last[-1].as_prefix()
     terms = _without_stop_words([*plain, *last], quoted)
-    return ParsedQuery(_once(terms), tuple(dict.fromkeys(phrases)), tuple(dict.fromkeys(exclusions)))
+    said = " ".join("".join([*wording, text[end:]]).split())
+    return ParsedQuery(_once(terms), tuple(dict.fromkeys(phrases)), tuple(dict.fromkeys(exclusions)), said)
 
 
 def _without_stop_words(plain: list[QueryTerm], quoted: list[QueryTerm]) -> list[QueryTerm]:

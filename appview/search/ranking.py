@@ -66,9 +66,16 @@ class LexicalScorer:
             best[self._terms[form]] = max(value, best.get(self._terms[form], 0.0))
         return fsum(best.values())
 
+    def share(self, score: float) -> float:
+        """Give a score as a share of the maximum, comparable between queries: how much of what was asked for is there.
+
+        A memory that has a word more often than the query can be above 1.
+        """
+        return score / self.maximum if self.maximum else 0.0
+
     def calibrate(self, score: float) -> int:
-        """Give a score as 0..`TOP_SCORE`, comparable between queries: how much of what was asked for is there."""
-        return min(TOP_SCORE, round(TOP_SCORE * score / self.maximum)) if self.maximum else 0
+        """Give a score as 0..`TOP_SCORE`: its share, of which no memory has more than all."""
+        return round(TOP_SCORE * min(1.0, self.share(score)))
 
 
 def prepare_scorer(terms: Sequence[QueryTerm], corpus: Corpus) -> LexicalScorer:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Final
 
-from memory.queries import Connection, load_queries
+from memory.queries import Connection, Statement, load_queries
 
 _QUERIES: Final = load_queries(Path(__file__).parent / "sql" / "service.sql")
 
@@ -28,3 +29,15 @@ async def plan_anew(conn: Connection) -> None:
     It costs a millisecond or less, so what is fast with any plan does without.
     """
     await _QUERIES.plan_anew.fetchval(conn)
+
+
+async def share_snapshot(conn: Connection) -> str:
+    """A name for what this transaction sees, until it ends."""
+    name: str = await _QUERIES.export_snapshot.fetchval(conn)
+    return name
+
+
+async def take_snapshot(conn: Connection, name: str) -> None:
+    """Has a transaction that did nothing yet see what another does, by the name that it gave."""
+    assert re.fullmatch(r"[0-9A-F-]+", name)  # it stands in the statement, which takes no parameters
+    await Statement("take_snapshot", "", f"set transaction snapshot '{name}'", ()).execute(conn)

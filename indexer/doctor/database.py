@@ -19,6 +19,7 @@ from indexer.store.doctor import (
     server_time,
     table_rights,
 )
+from indexer.store.status import ErasureStatus, erasure_status
 from memory.database import open_database
 from memory.errors import MemoryAppviewError, Misconfigured, Unavailable
 from memory.queries import Connection, StatementFailed
@@ -98,6 +99,8 @@ async def _look(conn: Connection, place: Place, clock: Callable[[], datetime]) -
     if not place.embedded:
         rights = await table_rights(conn, api_role=API_ROLE)
         checks += [judge_rights(facts, rights), judge_log(await server_settings(conn, list(DISCREET)))]
+    with suppress(StatementFailed):  # migrations or rights are missing, which is said above
+        checks.append(judge_erasure(await erasure_status(conn)))
     return Findings(tuple(checks), ahead_s)
 
 
@@ -152,6 +155,19 @@ def judge_log(settings: Mapping[str, str]) -> Check:
         )
         return warned("database log", "an error in it can quote a memory", fix)
     return passed("database log", "quotes no memory")
+
+
+def judge_erasure(erasure: ErasureStatus) -> Check:
+    """By when what was deleted was last taken out of the files."""
+    name = "erasure"
+    last = "never yet" if erasure.last_at is None else f"last at {erasure.last_at:%Y-%m-%d %H:%M} UTC"
+    if erasure.is_overdue:
+        fix = (
+            "Let `python -m indexer run` run, which sees to it twice a day. Where it runs, its log may have "
+            "`erasure_failed`; docs/erasure.md tells what may keep it from that."
+        )
+        return warned(name, f"the files hold what was deleted: rid of it {last}, not within a day", fix)
+    return passed(name, f"the files are rid of what was deleted twice a day, {last}")
 
 
 async def _check_migrations(conn: Connection) -> Check:

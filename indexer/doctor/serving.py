@@ -12,14 +12,15 @@ from typing import Final, assert_never
 
 from indexer.doctor.network import Endpoint, Network, NoAnswer, Step
 from indexer.doctor.report import Check, failed, passed, warned
+from memory.identifiers import NAMESPACE
 from memory.identity import BadIdentity, DidDocument, parse_document
 from memory.service_did import APPVIEW_FRAGMENT, DOCUMENT_PATH, service_did
 
 SETTING: Final = "APPVIEW_PUBLIC_URL"
 
-_METHOD_PATH: Final = "/xrpc/dev.bastienrobert.memory.getStats"
+_METHOD_PATH: Final = f"/xrpc/{NAMESPACE}getStats"
 _PROBE_LIFETIME: Final = timedelta(minutes=1)
-_OTHER_METHOD: Final = "dev.bastienrobert.memory.doctor"  # there is none: the token can never be good for anything
+_OTHER_METHOD: Final = f"{NAMESPACE}doctor"  # there is none: the token can never be good for anything
 _MEETS_METHOD: Final = "BadJwtLexiconMethod"
 _MEETS_AUDIENCE: Final = "BadJwtAudience"
 

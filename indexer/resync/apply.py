@@ -10,7 +10,7 @@ difference to what is held then.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -29,10 +29,11 @@ from indexer.arrivals import (
     RequestAnswered,
 )
 from indexer.books import RequestKind
-from indexer.interpret import Interpreter, MemoryOp, StoredMemory
+from indexer.interpret import MemoryOp
 from indexer.ledger import Ledger
 from indexer.patience import despite_conflicts
 from indexer.repo_state import RepoRow, RepoState
+from indexer.resync.difference import Contents, Difference, bytes_of, find_gone, list_ops
 from indexer.resync.drain import Drain, FetchOvertaken, Seam, at_hosts
 from indexer.resync.slices import Slice
 from indexer.store import denials, fetches
@@ -40,7 +41,6 @@ from indexer.store import repos as repo_rows
 from indexer.writer import Taking, Writer, is_about_data
 from memory.database import Database
 from memory.errors import Unavailable
-from memory.identifiers import cid_text
 from memory.identity import Identity
 from memory.queries import Connection, StatementFailed, StatementTimedOut
 from memory.space import PUBLIC
@@ -69,18 +69,6 @@ class _Take(Protocol):
     async def __call__(self, *, in_halves: bool) -> None: ...
 
 
-class Contents(Protocol):
-    """The records of our collection in a repo, in order of rkey (by bytes)."""
-
-    def leaves(self) -> Iterator[tuple[str, bytes]]:
-        """Rkey and binary CID of each."""
-        ...
-
-    def block(self, cid: bytes) -> bytes:
-        """The block of one."""
-        ...
-
-
 @dataclass(slots=True)
 class Fetch:
     """A fetch that is under way."""
@@ -102,14 +90,6 @@ class Fetch:
     def go_back(self, state: RepoState, reason: str | None) -> None:
         """What its repo is again, if nothing comes of the rest."""
         self.before, self.before_reason = state, reason
-
-
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """What a fetch changed."""
-
-    put: int = 0
-    deleted: int = 0
 
 
 class Applier:
@@ -144,14 +124,14 @@ class Applier:
         """
         async with self._database.connection() as conn:
             held = await fetches.held_cids(conn, fetch.repo)
-        gone = await _gone(held or {}, contents)
+        gone = await find_gone(held or {}, contents)
         put = beyond = 0
         waiting: list[MemoryOp] = []
         waiting_bytes = 0
         first, fresh = True, held is None
         time = asyncio.get_running_loop().time
         yielded = time()
-        for op in self._ops(fetch, held or {}, gone, contents):
+        for op in list_ops(fetch.repo, held or {}, gone, contents, lambda: fetch.quota_edge):
             if op is None:
                 beyond += 1
             else:
@@ -160,7 +140,7 @@ class Applier:
                     fresh = fresh and not slice_.has_targets
                     waiting, waiting_bytes, first, beyond = [], 0, False, 0
                 waiting.append(op)
-                waiting_bytes += _bytes_of(op)
+                waiting_bytes += bytes_of(op)
                 put += op.entry is not None
             if time() - yielded > YIELD_EVERY_S:
                 await asyncio.sleep(0)
@@ -264,23 +244,6 @@ class Applier:
     def _drain(self, seam: Seam) -> Drain:
         return Drain(self._database, self._writer, self._clock, seam)
 
-    def _ops(self, fetch: Fetch, held: dict[str, str], gone: set[str], contents: Contents) -> Iterator[MemoryOp | None]:
-        """What there is to do: deletes first, for the quota is of what is left, then in order of rkey.
-
-        Null for a record behind the quota edge that the slices so far have left: it is not even looked into.
-        """
-        for rkey in sorted(gone):
-            yield MemoryOp(rkey, None)
-        interpreter = Interpreter(fetch.repo, PUBLIC)
-        for rkey, cid in contents.leaves():
-            if fetch.quota_edge is not None and rkey >= fetch.quota_edge and rkey not in held:
-                yield None
-                continue
-            text = cid_text(cid)
-            if held.get(rkey) != text:
-                entry = interpreter.interpret(rkey, text, contents.block(cid))
-                yield MemoryOp(rkey, entry, created=rkey not in held)
-
     async def _take_slice(self, fetch: Fetch, slice_: Slice) -> None:
         async def take(*, in_halves: bool) -> None:
             async with self._writer.transaction(self._clock()) as taking:
@@ -365,21 +328,5 @@ def _before(row: RepoRow) -> tuple[RepoState, str | None]:
     return row.state, row.reason
 
 
-async def _gone(held: dict[str, str], contents: Contents) -> set[str]:
-    """What is held and is no more."""
-    gone = set(held)
-    if not gone:
-        return gone
-    for count, (rkey, _) in enumerate(contents.leaves()):
-        gone.discard(rkey)
-        if count % 1000 == 0:
-            await asyncio.sleep(0)
-    return gone
-
-
 def _arrival(fetch: Fetch, slice_: Slice, now: datetime) -> ContentsFetched:
     return slice_.arrival(at_hosts(now), fetch.repo, fetch.token)
-
-
-def _bytes_of(op: MemoryOp) -> int:
-    return len(op.entry.record) if isinstance(op.entry, StoredMemory) else 0

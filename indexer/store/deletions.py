@@ -1,4 +1,4 @@
-"""The ledger of what was deleted, by hash: what a restored backup has to delete again before it serves anybody."""
+"""The list of what was deleted, by hash: what a restored backup has to delete again before it serves anybody."""
 
 from __future__ import annotations
 
@@ -99,7 +99,18 @@ async def remember_denials(conn: Connection, denials: Sequence[Denial]) -> None:
     )
 
 
-async def read_ledger(database: Database, since: datetime | None) -> AsyncGenerator[Deletion | Denial]:
+async def delete_access_tokens(database: Database) -> int:
+    """Ends all access tokens, for whoever revoked one must not find it to hold again; how many there were."""
+    deleted = 0
+    while True:
+        async with database.connection() as conn:
+            rows = await _SQL.delete_access_tokens.execute(conn, at_most=_PAGE_ROWS)
+        deleted += rows
+        if rows < _PAGE_ROWS:
+            return deleted
+
+
+async def read_deletions(database: Database, since: datetime | None) -> AsyncGenerator[Deletion | Denial]:
     """All that was deleted, in the order of its time, then all that is taken down; of `since` and later."""
     since = since or _BEGINNING
     last = Deletion("", b"", _BEGINNING)

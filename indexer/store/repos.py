@@ -155,6 +155,8 @@ async def purge(conn: Connection, keys: Iterable[RepoKey]) -> None:
     """Deletes everything of these repos but their rows in `repos`, and what signs their accounts in."""
     repos, spaces = columns(keys)
     await _SQL.purge_memories.execute(conn, repos=repos, spaces=spaces)
+    await _SQL.purge_embeddings.execute(conn, repos=repos, spaces=spaces)
+    await _SQL.purge_embedding_requests.execute(conn, repos=repos, spaces=spaces)
     await _SQL.purge_edges.execute(conn, repos=repos, spaces=spaces)
     await _SQL.purge_versions.execute(conn, repos=repos, spaces=spaces)
     await _SQL.purge_invalid_records.execute(conn, repos=repos, spaces=spaces)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Final
 
 from memory.queries import Connection, load_queries
 
 _SQL = load_queries(Path(__file__).parent / "sql" / "status.sql")
+
+ERASED_WITHIN: Final = timedelta(hours=24)
+"""So soon is what was deleted gone from the files too, as docs/erasure.md promises."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +113,24 @@ class SweepStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class ErasureStatus:
+    """When what was deleted was last taken out of the files, by the clock of the database."""
+
+    last_at: datetime | None  # null: never
+    server_started_at: datetime
+    in_use: bool  # there may be something to take out
+    now: datetime
+
+    @property
+    def is_overdue(self) -> bool:
+        """Whether it was not done in time. A database that nothing was ever in has nothing to be done."""
+        if self.last_at is None:
+            # How old the index is, nobody knows; that it is older than this server's run, its content tells.
+            return self.in_use and self.now - self.server_started_at > ERASED_WITHIN
+        return self.now - self.last_at > ERASED_WITHIN
+
+
+@dataclass(frozen=True, slots=True)
 class IndexStatus:
     """The index at one moment."""
 
@@ -125,6 +147,7 @@ class IndexStatus:
     fetches: FetchesStatus
     gaps: list[GapStatus]
     sweeps: list[SweepStatus]
+    erasure: ErasureStatus
 
 
 async def memory_counts(conn: Connection) -> MemoryCounts:
@@ -151,7 +174,16 @@ async def index_status(conn: Connection) -> IndexStatus:
         fetches=await _fetches(conn),
         gaps=[GapStatus(*tuple(row)) for row in await _SQL.gaps.fetch(conn)],
         sweeps=[SweepStatus(*tuple(row)) for row in await _SQL.unfinished_sweeps.fetch(conn)],
+        erasure=await erasure_status(conn),
     )
+
+
+async def erasure_status(conn: Connection) -> ErasureStatus:
+    """Whether the files are rid of what was deleted."""
+    row = await _SQL.erasure.fetchrow(conn)
+    if row is None:
+        raise AssertionError("it selects constants")
+    return ErasureStatus(*tuple(row))
 
 
 async def _fetches(conn: Connection) -> FetchesStatus:

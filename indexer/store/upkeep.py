@@ -44,9 +44,12 @@ class Expiry:
         return taken.rows
 
 
-def expiries(*, kept_since: datetime, content_since: datetime, deletions_since: datetime) -> list[Expiry]:
+def expiries(
+    *, kept_since: datetime, content_since: datetime, deletions_since: datetime, resolved_since: datetime
+) -> list[Expiry]:
     """All that has to be forgotten: what was put aside, or expired by itself, before `kept_since`, content that was
-    overwritten before `content_since`, and that something was deleted before `deletions_since`.
+    overwritten before `content_since`, that something was deleted before `deletions_since`, and strangers who were last
+    looked up before `resolved_since`.
     """
     return [
         Expiry(kept_since, _oldest_first(_SQL.expire_quarantine), ()),
@@ -55,6 +58,7 @@ def expiries(*, kept_since: datetime, content_since: datetime, deletions_since: 
         Expiry(kept_since, _oldest_first(_SQL.erase_invalid_excerpts), ()),
         Expiry(kept_since, _page(_SQL.expire_account_statuses, "repo", "source"), ("", "")),
         Expiry(kept_since, _page(_SQL.expire_requests, "repo", "space", "kind"), ("", "", "")),
+        Expiry(resolved_since, _page(_SQL.expire_identities, "repo"), ("",)),
         Expiry(kept_since, _oldest_first(_SQL.expire_access_tokens), ()),
         Expiry(kept_since, _oldest_first(_SQL.expire_seen_tokens), ()),
         Expiry(deletions_since, _oldest_first(_SQL.expire_deletions), ()),

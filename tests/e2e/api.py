@@ -76,17 +76,30 @@ async def serving(settings: Mapping[str, str], folder: Path) -> AsyncGenerator[S
 
 async def ask_as_app(account: Account, service: Service, *calls: Sequence[Any]) -> list[dict[str, Any]]:
     """What an app on `@atproto/api` is told through the PDS of its user; see `network/client.mjs`."""
+    return await _run_app("client.mjs", account, service, calls, {})
+
+
+async def ask_by_oauth(
+    account: Account, plc_url: str, scope: str, service: Service, *calls: Sequence[Any]
+) -> list[dict[str, Any]]:
+    """What an app on `@atproto/oauth-client-node` was granted, then what it is told; see `network/oauth.mjs`."""
+    return await _run_app("oauth.mjs", account, service, calls, {"did": account.did, "plc": plc_url, "scope": scope})
+
+
+async def _run_app(
+    script: str, account: Account, service: Service, calls: Sequence[Sequence[Any]], more: Mapping[str, str]
+) -> list[dict[str, Any]]:
     plan = {
         "pds": account.pds.url,
         "identifier": account.handle,
         "password": PASSWORD,
         "lexicons": [json.loads(file.read_bytes()) for file in sorted(LEXICONS.rglob("*.json"))],
-        "did": service.did,
-        "service": "memory_appview",
+        "service": ["memory_appview", service.did],
         "calls": calls,
+        **more,
     }
-    script = installed_network() / "client.mjs"
-    process = await asyncio.create_subprocess_exec(NODE, script, stdin=PIPE, stdout=PIPE, stderr=PIPE)
+    command = (NODE, installed_network() / script)
+    process = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, stderr=PIPE)
     output, errors = await process.communicate(json.dumps(plan).encode())
     assert process.returncode == 0, errors.decode()
     return [json.loads(line) for line in output.splitlines()]

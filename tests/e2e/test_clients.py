@@ -14,22 +14,22 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import quote
 
 import pytest
 import schemathesis
 
 from indexer.store import leases
 from memory.database import Database
-from memory.identifiers import COLLECTION
+from memory.identifiers import COLLECTION, NAMESPACE
 from tests.builders import memory
 from tests.e2e.accounts import Account, new_account
-from tests.e2e.api import Service, ask_as_app, serving
+from tests.e2e.api import Service, ask_as_app, ask_by_oauth, serving
 from tests.e2e.conftest import network_or_skipped
 from tests.e2e.daemon import Daemon, environment, until
 from tests.e2e.node import ROOT
 from tests.e2e.servers import Network
 
-NAMESPACE: Final = "dev.bastienrobert.memory."
 GET: Final = f"/xrpc/{NAMESPACE}getRecord"
 
 
@@ -164,6 +164,47 @@ async def test_app_reads_through_its_users_pds(index: Index) -> None:
     assert [token["id"] for token in held["data"]["tokens"]] == [made["data"]["token"]["id"]]
     assert (refused["status"], refused["error"]) == (400, "InvalidRequest")
     assert (unknown["status"], unknown["error"]) == (400, "RecordNotFound")
+
+
+def rpc_scope(service: Service, method: str) -> str:
+    """What an app asks a PDS for to call one method of a service; what a DID and `#` need in it, as in a query."""
+    return f"atproto rpc:{NAMESPACE}{method}?aud={quote(f'{service.did}#memory_appview', safe=':')}"
+
+
+async def test_oauth_app_reads_through_its_users_pds_what_its_scope_names(index: Index) -> None:
+    alice = await index.account()
+    tea = await index.shows(alice, await alice.create(memory("Likes green tea.")))
+    granted, found, refused, unmade = await ask_by_oauth(
+        alice,
+        index.network.plc_url,
+        scope := rpc_scope(index.service, "searchRecords"),
+        index.service,
+        ["searchRecords", {"q": "green tea", "repo": [alice.did]}],
+        ["listRecords", {"repo": [alice.did]}],
+        ["createAccessToken", {}, {"name": "laptop"}],
+    )
+    assert granted == {"did": alice.did, "scope": scope}
+    assert shown(found["data"]) == [tea]
+    assert found["headers"]["atproto-repo-rev"], "the index knows for whom the PDS asks"
+    for answer in (refused, unmade):
+        assert (answer["status"], answer["error"]) == (403, "ScopeMissingError")
+
+
+@pytest.mark.parametrize("scope", ["atproto transition:generic", f"atproto rpc:{NAMESPACE}listAccessTokens?aud=*"])
+async def test_oauth_app_manages_access_tokens_with_a_scope_for_it(index: Index, scope: str) -> None:
+    alice = await index.account()
+    ask = ["listAccessTokens", {}]
+    granted, held = await ask_by_oauth(alice, index.network.plc_url, scope, index.service, ask)
+    assert granted == {"did": alice.did, "scope": scope}
+    assert held["data"] == {"tokens": []}
+
+
+async def test_oauth_app_without_a_scope_for_it_is_refused_by_the_pds(index: Index) -> None:
+    alice = await index.account()
+    ask = ["searchRecords", {"q": "tea"}]
+    granted, refused = await ask_by_oauth(alice, index.network.plc_url, "atproto", index.service, ask)
+    assert granted["scope"] == "atproto"
+    assert (refused["status"], refused["error"]) == (403, "ScopeMissingError")
 
 
 async def test_commands_of_the_documents_work(index: Index) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from appview.access import ANYBODY, Access, Viewer
+from appview.access import ANYBODY, Access, Credential, Viewer, read_credential
 from appview.issuers import ADDRESS_PACE, Issuers, LookUpBudget, Pace
 from appview.refusals import (
     AuthenticationRequired,
@@ -43,6 +43,10 @@ ELSEWHERE = "2001:db8::"
 SECOND = timedelta(seconds=1)
 
 
+def said(authorization: bytes) -> Credential | None:
+    return read_credential(((b"authorization", authorization),))
+
+
 class Door:
     """Mara, whose key the directory knows, and where she asks."""
 
@@ -61,7 +65,7 @@ class Door:
         return signed(signer, ALGORITHMS[curve], claims(issuer, self.world.clock(), **changes))
 
     async def ask(self, token: bytes, *, address: str = HOME, lxm: str = SEARCH, acts: bool = False) -> Viewer:
-        return await self.access.viewer(b"Bearer " + token, address, lxm, acts=acts)
+        return await self.access.viewer(said(b"Bearer " + token), address, lxm, acts=acts)
 
     async def create(self, token: bytes) -> Viewer:
         return await self.ask(token, lxm=CREATE, acts=True)
@@ -93,7 +97,7 @@ async def door(database: Database) -> AsyncGenerator[Door]:
 
 
 async def test_nobody_asks_without_a_header(door: Door):
-    assert await door.access.viewer(b"", HOME, SEARCH, acts=False) is ANYBODY
+    assert await door.access.viewer(read_credential(()), HOME, SEARCH, acts=False) is ANYBODY
     assert ANYBODY.did is None
 
 
@@ -111,7 +115,7 @@ async def test_account_with_a_key_of_the_other_curve_asks(door: Door):
 
 @pytest.mark.parametrize("scheme", [b"bearer ", b"BEARER ", b"Bearer   ", b" Bearer "])
 async def test_scheme_is_read_as_http_says(door: Door, scheme: bytes):
-    assert (await door.access.viewer(scheme + door.token(), HOME, SEARCH, acts=False)).did == MARA
+    assert (await door.access.viewer(said(scheme + door.token()), HOME, SEARCH, acts=False)).did == MARA
 
 
 @pytest.mark.parametrize(
@@ -123,12 +127,12 @@ async def test_scheme_is_read_as_http_says(door: Door, scheme: bytes):
     ],
 )
 async def test_wrong_header_is_never_taken_for_nobody(door: Door, header: bytes):
-    assert await refusal(door.access.viewer(header, HOME, SEARCH, acts=False)) is AuthenticationRequired
+    assert await refusal(door.access.viewer(said(header), HOME, SEARCH, acts=False)) is AuthenticationRequired
     assert door.look_ups == 0
 
 
 async def test_token_for_dpop_is_no_bearer_token(door: Door):
-    asking = door.access.viewer(b"DPoP " + door.token(), HOME, SEARCH, acts=False)
+    asking = door.access.viewer(said(b"DPoP " + door.token()), HOME, SEARCH, acts=False)
     assert await refusal(asking) is AuthenticationRequired
 
 
@@ -162,7 +166,7 @@ async def test_session_token_of_a_pds_is_refused_by_its_type(door: Door):
 
 async def test_server_that_has_no_did_takes_no_jwt(door: Door, database: Database):
     access = Access(database, door.access._issuers, own_did=None, clock=door.world.clock)
-    assert await refusal(access.viewer(b"Bearer " + door.token(), HOME, SEARCH, acts=False)) is BadJwtAudience
+    assert await refusal(access.viewer(said(b"Bearer " + door.token()), HOME, SEARCH, acts=False)) is BadJwtAudience
 
 
 # Keys

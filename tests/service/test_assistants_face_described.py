@@ -14,9 +14,9 @@ from appview.faces.assistants.fields import FILTERS, load_fields
 from appview.faces.assistants.openapi import assistants_paths, assistants_schemas
 from memory.database import Database
 from tests.api_client import CATALOGUE
-from tests.assistants_client import FIELDS, Assistant
+from tests.assistants_client import FIELDS, VALID, Assistant
 from tests.memory_rows import ALICE, MemoryRows
-from tests.service.test_assistants_face_refusals import VALID, WRONG
+from tests.service.test_assistants_face_bodies import WRONG
 
 TESTS = Path(__file__).parent
 PAGE = (TESTS.parents[1] / "docs" / "assistants.md").read_text(encoding="utf-8")

@@ -10,15 +10,17 @@ from appview.keys import Key, uri_of
 from memory.database import Database
 from tests.assistants_client import Assistant
 from tests.memory_rows import ALICE, BOB, CAROL, SPACE, day, text
-from tests.service.test_readable_spaces import (
+from tests.private_rows import (
     FIRST,
     FOURTH,
     OTHER_SPACE,
     SECOND,
     THIRD,
-    add_hidden,
-    add_unreadable,
-    public_rows,
+    Answer,
+    answer_of,
+    changed_answers,
+    rows_and_hidden,
+    rows_and_unreadable,
 )
 
 
@@ -56,14 +58,9 @@ REQUESTS: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-async def answers(assistant: Assistant) -> list[tuple[int, dict[str, str], bytes]]:
-    """Status, headers and body of every request; each has an id of its own."""
-    gathered: list[tuple[int, dict[str, str], bytes]] = []
-    for method, body in REQUESTS:
-        response = await assistant.send(method, body)
-        headers = {name: value for name, value in response.headers.items() if name != "request-id"}
-        gathered.append((response.status_code, headers, response.content))
-    return gathered
+async def answers(assistant: Assistant) -> list[Answer]:
+    """What each request is answered."""
+    return [answer_of(await assistant.send(method, body)) for method, body in REQUESTS]
 
 
 @pytest.mark.parametrize("did", [None, ALICE])
@@ -72,34 +69,17 @@ async def test_unreadable_rows_change_no_byte_of_any_answer(
     database: Database, did: str | None, readable: frozenset[str]
 ) -> None:
     assistant = Assistant(database, did=did, spaces=readable)
-    await public_rows().write(database)
-    before = await answers(assistant)
-    rows = public_rows()
-    add_unreadable(rows)
-    add_unreadable(rows, OTHER_SPACE)
-    await rows.write(database)
-    for request, was, now in zip(REQUESTS, before, await answers(assistant), strict=True):
-        assert now == was, request
+    changed = await changed_answers(database, rows_and_unreadable(), lambda: answers(assistant))
+    assert [REQUESTS[place] for place in changed] == []
 
 
 async def test_repos_that_are_not_served_change_no_byte_of_any_answer(database: Database) -> None:
     assistant = Assistant(database)
-    await public_rows().write(database)
-    before = await answers(assistant)
-    rows = public_rows()
-    add_hidden(rows)
-    rows.repo(ALICE, space=SPACE, visible=False)
-    await rows.write(database)
-    for request, was, now in zip(REQUESTS, before, await answers(assistant), strict=True):
-        assert now == was, request
+    changed = await changed_answers(database, rows_and_hidden(), lambda: answers(assistant))
+    assert [REQUESTS[place] for place in changed] == []
 
 
 async def test_the_requests_would_be_answered_otherwise_by_who_may_read_the_space(database: Database) -> None:
-    await public_rows().write(database)
     member = Assistant(database, did=ALICE, spaces=frozenset({SPACE}))
-    before = await answers(member)
-    rows = public_rows()
-    add_unreadable(rows)
-    await rows.write(database)
-    changed = [was != now for was, now in zip(before, await answers(member), strict=True)]
-    assert sum(changed) > len(REQUESTS) / 2
+    changed = await changed_answers(database, rows_and_unreadable(SPACE), lambda: answers(member))
+    assert len(changed) > len(REQUESTS) / 2

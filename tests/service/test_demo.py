@@ -16,14 +16,9 @@ from deploy.demo import demonstrate
 from memory.errors import Misconfigured
 from memory.settings import load
 from memory.telemetry import set_up_logging
+from tests.doctor_servers import free_port
 
 README = Path(__file__).parents[2] / "README.md"
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
 
 
 @pytest.fixture
@@ -41,14 +36,14 @@ async def test_demo_prints_what_the_readme_shows(open_folder: Path, capsys: pyte
     set_up_logging(io.StringIO())
     running = asyncio.create_task(demonstrate(settings))
     printed = ""
-    while "Serving at" not in printed and not running.done():
+    while "indexer status" not in printed and not running.done():
         await asyncio.sleep(0)
         printed += capsys.readouterr().out
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
     shown = README.read_text()
-    for line in printed.replace(str(port), "8600").splitlines():
+    for line in printed.replace(str(port), "8600").replace(str(open_folder), ".data").splitlines():
         if "commits verified in" not in line:  # it tells seconds
             assert line.strip() in shown
 
@@ -57,6 +52,6 @@ async def test_taken_port_is_named_with_its_fix_before_anything_is_started(tmp_p
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         settings = load({"APPVIEW_PORT": str(port), "DATABASE_DATA_DIR": str(tmp_path / "demo")})
-        with pytest.raises(Misconfigured, match="APPVIEW_PORT"):
+        with pytest.raises(Misconfigured, match="APPVIEW_PORT=8601 make demo"):
             await demonstrate(settings)
     assert not (tmp_path / "demo").exists()

@@ -65,7 +65,7 @@ async def look(url: str) -> dict[str, Check]:
 async def test_database_that_was_set_up_passes(indexer_url: str):
     checks = await look(indexer_url)
     assert {name: check.state for name, check in checks.items()} == dict.fromkeys(
-        ["database", "migrations", "rights", "database log"], State.OK
+        ["database", "migrations", "rights", "database log", "erasure"], State.OK
     )
     assert re.fullmatch(r"Postgres 1\d\.\d+, as memory_indexer", checks["database"].what)
 
@@ -110,6 +110,15 @@ async def test_migrations_that_may_not_be_read_fail(database_url: str, indexer_u
     checks = await look(indexer_url)
     assert checks["migrations"].what == "we may not read which are applied"
     assert "deploy/roles.sql" in fix_of(checks["migrations"])
+
+
+async def test_files_that_are_not_rid_of_what_was_deleted_are_warned_of(database_url: str, indexer_url: str):
+    async with admin(database_url) as conn:
+        await conn.execute("insert into settings (name, value) values ('erasure', '2026-01-01T00:00:00+00:00 7 1.5')")
+    check = (await look(indexer_url))["erasure"]
+    assert check.state is State.WARNING
+    assert check.what == "the files hold what was deleted: rid of it last at 2026-01-01 00:00 UTC, not within a day"
+    assert "`python -m indexer run`" in fix_of(check)
 
 
 async def test_talkative_log_is_warned_of(database_url: str, indexer_url: str):
@@ -182,6 +191,7 @@ async def test_machine_on_which_all_is_well_passes(indexer_url: str):
             "migrations",
             "rights",
             "database",
+            "erasure",
             "clock",
             "dns",
             "directory",

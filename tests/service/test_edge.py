@@ -8,10 +8,11 @@ from typing import Any, cast
 import httpx
 import pytest
 
-from appview.access import Access, Viewer
+from appview.access import Access, Credential, Viewer
 from appview.issuers import Issuers
 from appview.refusals import InvalidToken
-from appview.tokens import make_access_token, parse_access_token
+from appview.service import App
+from appview.tokens import AccessToken, make_access_token
 from memory.database import Database
 from memory.space import ReadableSpaces
 from tests.api_client import NAMESPACE, NOW, Api, refused
@@ -146,9 +147,9 @@ class AliceOnly:
     def __init__(self) -> None:
         self.judged: list[str] = []
 
-    async def viewer(self, authorization: bytes, address: str, lxm: str, *, acts: bool) -> Viewer:
-        token = parse_access_token(authorization.decode().removeprefix("Bearer "))
-        assert token is not None
+    async def viewer(self, credential: Credential, address: str, lxm: str, *, acts: bool) -> Viewer:
+        token = credential.shown
+        assert isinstance(token, AccessToken)
         self.judged.append(token.did)
         if token.did != ALICE:
             raise InvalidToken
@@ -174,6 +175,90 @@ async def test_refusals_of_many_accounts_are_limited_by_network(database: Databa
     assert statuses == [401] * 5 + [429] * 2
 
 
+async def test_requests_with_two_credentials_are_counted_for_whom_the_first_names(database: Database) -> None:
+    api = Api(database, rate_limit=100, access=refusing_all(database))
+    doubled = [*token_of(BOB).items(), *token_of(ALICE).items()]
+    transport = httpx.ASGITransport(app=api.app, client=("203.0.113.7", 4))
+    async with httpx.AsyncClient(transport=transport, base_url="http://api.test") as client:
+        responses = [await client.get(LIST, headers=doubled) for _ in range(12)]
+    assert [response.status_code for response in responses] == [400] * 10 + [429] * 2
+    assert [response.headers["ratelimit-remaining"] for response in responses[:3]] == ["99", "98", "97"]
+    answers = cast("App", api.app).metrics.answers
+    assert [answers.labels(f"{NAMESPACE}listRecords", status)._value.get() for status in (400, 429)] == [10, 2]
+
+
+class AnyDid:
+    """All tokens hold."""
+
+    def __init__(self) -> None:
+        self.judged = 0
+
+    async def viewer(self, credential: Credential, address: str, lxm: str, *, acts: bool) -> Viewer:
+        did = credential.claimed_did
+        assert did is not None
+        self.judged += 1
+        return Viewer(did, NOBODY_ELSE, did)
+
+
+def did_number(number: int) -> str:
+    return f"did:web:n{number}.test"
+
+
+async def test_many_accounts_of_one_network_are_limited_together(database: Database) -> None:
+    door = AnyDid()
+    api = Api(database, rate_limit=2, access=cast("Access", door))
+    statuses = [(await ask(api, LIST, **token_of(did_number(n)))).status_code for n in range(22)]
+    assert statuses == [200] * 20 + [429] * 2
+    assert door.judged == 20  # who is refused is not looked at
+    refusal = await ask(api, LIST, **token_of(did_number(50)))
+    assert (refusal.headers["ratelimit-limit"], refusal.headers["ratelimit-remaining"]) == ("20", "0")
+    assert refusal.headers["retry-after"] == "300"
+    # The same accounts elsewhere, and whoever is not signed in there, have what they had.
+    assert (await ask(api, LIST, host="203.0.113.8", **token_of(did_number(0)))).status_code == 200
+    assert (await ask(api, LIST)).status_code == 200
+
+
+async def test_who_is_refused_for_others_sake_keeps_a_limit_of_their_own(database: Database) -> None:
+    api = Api(database, rate_limit=2, access=cast("Access", AnyDid()))
+    for number in range(20):
+        await ask(api, LIST, **token_of(did_number(number)))
+    for _ in range(5):
+        assert (await ask(api, LIST, **token_of(ALICE))).status_code == 429
+    elsewhere = [(await ask(api, LIST, host="203.0.113.8", **token_of(ALICE))).status_code for _ in range(3)]
+    assert elsewhere == [200, 200, 429]
+
+
+async def test_who_is_beyond_their_own_limit_takes_nothing_from_their_neighbours(database: Database) -> None:
+    api = Api(database, rate_limit=2, access=cast("Access", AnyDid()))
+    statuses = [(await ask(api, LIST, **token_of(ALICE))).status_code for _ in range(40)]
+    assert statuses == [200] * 2 + [429] * 38
+    others = [(await ask(api, LIST, **token_of(did_number(n)))).status_code for n in range(19)]
+    assert others == [200] * 18 + [429]
+
+
+async def test_signed_in_are_told_whichever_limit_is_nearer(database: Database) -> None:
+    api = Api(database, rate_limit=3, access=cast("Access", AnyDid()))
+    told = [(await ask(api, LIST, **token_of(did_number(n)))).headers for n in range(30)]
+    left = [(headers["ratelimit-limit"], headers["ratelimit-remaining"]) for headers in told]
+    assert left[:28] == [("3", "2")] * 28
+    assert left[28:] == [("30", "1"), ("30", "0")]
+
+
+async def test_many_accounts_of_one_network_have_so_many_answers_under_way(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("appview.rates.MAX_AT_ONCE", 1)
+    api = Api(database, rate_limit=9, access=cast("Access", AnyDid()))
+    slow = [Reader(api, **token_of(did_number(n))) for n in range(5)]
+    for each in slow:
+        await each.begun.wait()
+    refusal = await ask(api, LIST, **token_of(ALICE))
+    assert (refused(refusal).status, refusal.headers["retry-after"]) == (429, "1")
+    assert (await ask(api, LIST, host="203.0.113.8", **token_of(ALICE))).status_code == 200
+    assert [await each.read_all() for each in slow] == [200] * 5
+    assert (await ask(api, LIST, **token_of(ALICE))).status_code == 200
+
+
 async def test_who_is_beyond_the_limit_is_not_looked_at(database: Database) -> None:
     door = AliceOnly()
     api = Api(database, rate_limit=1, access=cast("Access", door))
@@ -191,11 +276,19 @@ async def test_answers_with_secrets_are_kept_by_nobody(database: Database) -> No
 class Reader:
     """A client that reads a piece of an answer when it is told to."""
 
-    def __init__(self, api: Api, host: str = "203.0.113.7") -> None:
+    def __init__(self, api: Api, host: str = "203.0.113.7", **headers: str) -> None:
         self.messages: list[Any] = []
         self.begun = asyncio.Event()
         self.reads = asyncio.Semaphore(0)
-        scope = {"type": "http", "method": "GET", "path": LIST, "query_string": b"", "headers": [], "client": (host, 4)}
+        pairs = [(name.encode(), text.encode()) for name, text in headers.items()]
+        scope = {
+            "type": "http",
+            "method": "GET",
+            "path": LIST,
+            "query_string": b"",
+            "headers": pairs,
+            "client": (host, 4),
+        }
         self.answering = asyncio.ensure_future(api.app(scope, self._receive, self._send))
 
     async def _receive(self) -> dict[str, object]:

@@ -37,6 +37,7 @@ STATUS = {
     "fetches",
     "gaps",
     "sweeps",
+    "erasure",
 }
 
 

@@ -10,8 +10,10 @@ import pytest
 from appview.faces.xrpc import PREFIX
 from appview.filters import Filters
 from appview.keys import Key, uri_of
-from appview.search.lexical import rank_candidates
+from appview.search.hits import rank_candidates
+from appview.search.marks import Judge
 from appview.search.query import parse_query
+from appview.search.ranking import prepare_scorer
 from appview.store.history import (
     FIRST_REPLACED_PLACE,
     FIRST_REPLACING_PLACE,
@@ -29,69 +31,27 @@ from memory.queries import Connection
 from memory.space import ReadableSpaces
 from tests.api_client import CATALOGUE, NAMESPACE, Api, Asked, in_query
 from tests.memory_rows import ALICE, BOB, CAROL, SPACE, MemoryRows, day, text
+from tests.private_rows import (
+    FIFTH,
+    FIRST,
+    FOURTH,
+    OTHER_SPACE,
+    SECOND,
+    THIRD,
+    Answer,
+    answer_of,
+    changed_answers,
+    public_rows,
+    rows_and_hidden,
+    rows_and_unreadable,
+)
 
 OF_TOKENS = {"createAccessToken", "listAccessTokens", "revokeAccessToken"}
 
 DAVE = "did:plc:daveddddddddddddddddddd"
 
-OTHER_SPACE = "at://did:plc:otheraaaaaaaaaaaaaaaaaa/space/com.example.group/work"
 PUBLIC_ONLY = ReadableSpaces.public_only()
 GRANTED = ReadableSpaces(frozenset({SPACE}))
-
-FIRST = "3kaaaaaaaaa2a"
-SECOND = "3kaaaaaaaaa2b"
-THIRD = "3kaaaaaaaaa2c"
-FOURTH = "3kaaaaaaaaa2d"
-FIFTH = "3kaaaaaaaaa2e"
-
-
-def public_rows() -> MemoryRows:
-    """Public memories of two authors, with a replacement and a cycle."""
-    rows = MemoryRows()
-    rows.repo(ALICE, handle="alice.test")
-    rows.frame_time = day(300)
-    first = rows.put(ALICE, "green tea", rkey=FIRST, days=1, kind="fact", scope="home")
-    rows.put(ALICE, "black tea", rkey=SECOND, days=2, supersedes=[first], agent="codex")
-    rows.put(ALICE, "black tea, strong", rkey=SECOND, days=2, indexed_days=3, supersedes=[first], agent="codex")
-    fourth = rows.put(ALICE, "coffee, tea", rkey=FOURTH, days=5)
-    rows.put(ALICE, "coffee, no tea", rkey=FIFTH, days=6, supersedes=[fourth])
-    rows.put(BOB, "tea for one", rkey=FIRST, days=3, supersedes=[Key(BOB, "", SECOND)])
-    rows.put(
-        BOB,
-        "tea for two",
-        rkey=SECOND,
-        days=4,
-        supersedes=[Key(BOB, "", FIRST)],
-        occurred=("2020-01-01T00:00:00Z", "year"),
-    )
-    return rows
-
-
-def add_unreadable(rows: MemoryRows, space: str = SPACE) -> None:
-    """The same repos, keys and words in a Space, and another author's who has nothing public."""
-    first = rows.put(ALICE, "green tea", space=space, rkey=FIRST, days=1, kind="fact", scope="home")
-    rows.put(ALICE, "green tea green tea", space=space, rkey=SECOND, days=2, supersedes=[first], kind="secret")
-    # Two that replace one another, where in public only one replaces the other.
-    rows.put(ALICE, "coffee, tea", space=space, rkey=FOURTH, days=7, supersedes=[Key(ALICE, space, FIFTH)])
-    rows.put(ALICE, "coffee, no tea", space=space, rkey=FIFTH, days=6, supersedes=[Key(ALICE, space, FOURTH)])
-    # Entries that point out of the Space, to public memories.
-    rows.put(ALICE, "black tea", space=space, rkey=THIRD, days=9, supersedes=[Key(ALICE, "", SECOND)], agent="spy")
-    rows.put(BOB, "tea for one", space=space, rkey=FIRST, days=3, supersedes=[Key(BOB, space, SECOND)])
-    rows.put(BOB, "tea for two", space=space, rkey=SECOND, days=4, supersedes=[Key(BOB, space, FIRST)])
-    for number in range(30):
-        when = ("2020-01-01T00:00:00Z", "year") if number % 2 else None
-        rows.put(CAROL, f"tea number {number}", space=space, days=number / 7, occurred=when)
-    gone = rows.put(CAROL, "tea that was taken back", space=space, days=5)
-    rows.delete(gone, days=6)
-
-
-def add_hidden(rows: MemoryRows) -> None:
-    """A public repo whose account is not active."""
-    rows.repo(CAROL, handle="carol.test", visible=False)
-    for number in range(30):
-        when = ("2020-01-01T00:00:00Z", "year") if number % 2 else None
-        rows.put(CAROL, f"green tea number {number}", days=number / 7, occurred=when)
-
 
 REQUESTS: list[tuple[str, dict[str, Asked]]] = [
     ("searchRecords", {"q": "green tea", "explain": True}),
@@ -132,15 +92,12 @@ REQUESTS: list[tuple[str, dict[str, Asked]]] = [
 ]
 
 
-async def answers(api: Api) -> list[tuple[int, dict[str, str], bytes]]:
-    """Status, headers and body of every request."""
-    gathered: list[tuple[int, dict[str, str], bytes]] = []
-    for method, asked in REQUESTS:
-        response = await api.send("GET", PREFIX + NAMESPACE + method, params=in_query(asked))
-        headers = dict(response.headers)
-        del headers["request-id"]  # random
-        gathered.append((response.status_code, headers, response.content))
-    return gathered
+async def answers(api: Api) -> list[Answer]:
+    """What each request is answered."""
+    return [
+        answer_of(await api.send("GET", PREFIX + NAMESPACE + method, params=in_query(asked)))
+        for method, asked in REQUESTS
+    ]
 
 
 def test_every_method_that_reads_memories_is_asked() -> None:
@@ -150,34 +107,20 @@ def test_every_method_that_reads_memories_is_asked() -> None:
 
 async def test_unreadable_rows_change_no_byte_of_any_answer(database: Database) -> None:
     api = Api(database)
-    await public_rows().write(database)
-    before = await answers(api)
-    rows = public_rows()
-    add_unreadable(rows)
-    add_unreadable(rows, OTHER_SPACE)
-    await rows.write(database)
-    for request, was, now in zip(REQUESTS, before, await answers(api), strict=True):
-        assert now == was, request
+    changed = await changed_answers(database, rows_and_unreadable(), lambda: answers(api))
+    assert [REQUESTS[place] for place in changed] == []
 
 
 async def test_repos_that_are_not_served_change_no_byte_of_any_answer(database: Database) -> None:
     api = Api(database)
-    await public_rows().write(database)
-    before = await answers(api)
-    rows = public_rows()
-    add_hidden(rows)
-    rows.repo(ALICE, space=SPACE, visible=False)
-    await rows.write(database)
-    for request, was, now in zip(REQUESTS, before, await answers(api), strict=True):
-        assert now == was, request
+    changed = await changed_answers(database, rows_and_hidden(), lambda: answers(api))
+    assert [REQUESTS[place] for place in changed] == []
 
 
 @pytest.fixture
 async def rows(database: Database) -> MemoryRows:
     """Public and private memories, written."""
-    written = public_rows()
-    add_unreadable(written)
-    add_unreadable(written, OTHER_SPACE)
+    written = rows_and_unreadable()
     written.repo(BOB, space=OTHER_SPACE, visible=False)
     # An author who is not served: neither in public nor in the Space.
     for space in ("", SPACE):
@@ -227,7 +170,9 @@ async def test_granted_spaces_appear_in_search(
         assert {candidate.key for candidate in candidates.memories} == visible
         assert candidates.corpus.documents == len(visible)
         assert candidates.corpus.frequencies["tea"] == len(visible)
-        ranking = rank_candidates(query, candidates, min_score=0, wanted=100)
+        ranking = rank_candidates(
+            query, candidates.memories, Judge(prepare_scorer(query.terms, candidates.corpus)), min_score=0, wanted=100
+        )
         assert {key for hit in ranking.hits for key in (hit.key, *hit.duplicates)} == visible
 
 
@@ -255,7 +200,9 @@ async def test_equal_contents_of_different_spaces_do_not_collapse(database: Data
         candidates = await find_candidates(
             conn, query, Filters(repos=(ALICE,), superseded=True), watermark=None, spaces=GRANTED
         )
-    ranking = rank_candidates(query, candidates, min_score=0, wanted=100)
+    ranking = rank_candidates(
+        query, candidates.memories, Judge(prepare_scorer(query.terms, candidates.corpus)), min_score=0, wanted=100
+    )
     assert {(hit.key.space, hit.key.rkey) for hit in ranking.hits} == {("", FIRST), (SPACE, FIRST), (SPACE, SECOND)}
     assert not any(hit.duplicates for hit in ranking.hits)
 

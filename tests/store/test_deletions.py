@@ -1,4 +1,4 @@
-"""The ledger of deletions: what is written down as it goes, and what goes again after a backup brought it back."""
+"""The list of deletions: what is written down as it goes, and what goes again after a backup brought it back."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from appview.store.access import add_access_token, is_token_kept
+from appview.tokens import make_access_token
 from indexer import deletions_command
 from indexer.__main__ import main
 from indexer.arrivals import IdentityResolved, RestoreOrdered, TakedownOrdered
@@ -23,7 +25,7 @@ from tests.builders import RepoBuilder, memory
 from tests.feed import Feed, forget, holdings, rkey
 from tests.store.expiry import expire
 
-TEXT_IS_NO_LEDGER = [
+TEXT_IS_NO_LIST = [
     "",
     "tea",
     "[]",
@@ -44,7 +46,7 @@ def uri(person: RepoBuilder, number: int) -> str:
     return f"at://{person.did}/{COLLECTION}/{rkey(number)}"
 
 
-async def ledger(feed: Feed) -> set[tuple[str, bytes]]:
+async def listed(feed: Feed) -> set[tuple[str, bytes]]:
     return {(row["repo"], row["subject_sha256"]) for row in await feed.rows("select * from deletions")}
 
 
@@ -78,9 +80,9 @@ async def test_deleted_record_is_written_down_by_the_hash_of_its_uri_with_its_ti
     feed = Feed(database)
     alice = feed.account("alice")
     await feed.send(alice.create(rkey(1), memory("tea")), alice.create(rkey(2), memory("jazz")))
-    assert await ledger(feed) == set()
+    assert await listed(feed) == set()
     await feed.send(alice.delete(rkey(1)))
-    assert await ledger(feed) == named(alice, uri(alice, 1))
+    assert await listed(feed) == named(alice, uri(alice, 1))
     assert (await feed.row("select * from deletions"))["deleted_at"] == feed.clock
 
 
@@ -89,7 +91,7 @@ async def test_deleted_invalid_record_is_written_down(database: Database):
     alice = feed.account("alice")
     await feed.send(alice.create(rkey(1), memory("tea", kind=7)))
     await feed.send(alice.delete(rkey(1)))
-    assert await ledger(feed) == named(alice, uri(alice, 1))
+    assert await listed(feed) == named(alice, uri(alice, 1))
 
 
 async def test_record_that_is_deleted_and_written_again_at_once_is_written_down(database: Database):
@@ -97,7 +99,7 @@ async def test_record_that_is_deleted_and_written_again_at_once_is_written_down(
     alice = feed.account("alice")
     await feed.send(alice.create(rkey(1), memory("tea")))
     await feed.send(alice.delete(rkey(1)), alice.create(rkey(1), memory("jazz")))
-    assert await ledger(feed) == named(alice, uri(alice, 1))
+    assert await listed(feed) == named(alice, uri(alice, 1))
 
 
 async def test_deleted_account_is_written_down_by_the_hash_of_its_did(database: Database):
@@ -105,7 +107,7 @@ async def test_deleted_account_is_written_down_by_the_hash_of_its_did(database: 
     alice = feed.account("alice")
     await feed.send(alice.create(rkey(1), memory("tea")))
     await feed.write(IdentityResolved(feed.place(), feed.directory.bury(alice, feed.clock)))
-    assert await ledger(feed) == named(alice, alice.did)
+    assert await listed(feed) == named(alice, alice.did)
 
 
 @pytest.mark.parametrize("number", [None, 1])
@@ -113,7 +115,7 @@ async def test_takedown_is_written_down_also_of_what_is_not_held(database: Datab
     feed = Feed(database)
     alice = feed.account("alice")
     await feed.write(TakedownOrdered(feed.place(), alice.did, rkey(number) if number else None))
-    assert await ledger(feed) == named(alice, uri(alice, number) if number else alice.did)
+    assert await listed(feed) == named(alice, uri(alice, number) if number else alice.did)
 
 
 async def test_neither_an_update_nor_a_quota_is_a_deletion(database: Database):
@@ -122,7 +124,7 @@ async def test_neither_an_update_nor_a_quota_is_a_deletion(database: Database):
     await feed.send(*(alice.create(rkey(number), memory(f"tea {number}")) for number in (1, 3, 5)))
     await feed.send(alice.update(rkey(1), memory("jazz")), alice.create(rkey(2), memory("rain")))
     assert await feed.memories(alice) == {rkey(1): "jazz", rkey(2): "rain"}
-    assert await ledger(feed) == set()
+    assert await listed(feed) == set()
 
 
 async def test_rolled_back_deletion_is_not_written_down(database: Database):
@@ -134,17 +136,17 @@ async def test_rolled_back_deletion_is_not_written_down(database: Database):
         async with database.transaction() as conn:
             await feed.writer.take(conn, arrivals)
             raise RuntimeError
-    assert await ledger(feed) == set()
+    assert await listed(feed) == set()
 
 
-async def test_ledger_is_forgotten_with_the_backups(database: Database):
+async def test_list_is_forgotten_with_the_backups(database: Database):
     feed = Feed(database)
     alice = feed.account("alice")
     await feed.send(alice.create(rkey(1), memory("tea")), alice.delete(rkey(1)))
     await expire(database, feed.clock + timedelta(days=89))
-    assert len(await ledger(feed)) == 1
+    assert len(await listed(feed)) == 1
     await expire(database, feed.clock + timedelta(days=91))
-    assert await ledger(feed) == set()
+    assert await listed(feed) == set()
 
 
 # After a restore
@@ -174,7 +176,7 @@ async def test_what_a_backup_brings_back_goes_again_and_a_second_time_nothing_do
     assert "secret" not in str([await holdings(database, person.did) for person in (alice, bob)])
     assert await feed.rows("select from memories where masked_from is not null") == []
     assert await feed.rows("select from denials") == []
-    assert await ledger(feed) == named(alice, uri(alice, 2), uri(alice, 3)) | named(bob, bob.did)
+    assert await listed(feed) == named(alice, uri(alice, 2), uri(alice, 3)) | named(bob, bob.did)
     assert {(await feed.requests(person))["fetch"] for person in (alice, bob)} == {"restored"}
     again = await apply(feed, file)
     assert (again["records_deleted"], again["repos_deleted"]) == (0, 0)
@@ -236,8 +238,37 @@ async def test_commit_that_a_backup_parked_goes_and_its_repo_is_fetched(database
     assert (await feed.requests(alice))["fetch"] == "restored"
 
 
-@pytest.mark.parametrize("text", TEXT_IS_NO_LEDGER, ids=range(len(TEXT_IS_NO_LEDGER)))
-async def test_file_that_is_no_ledger_is_refused_before_anything_is_done(database: Database, tmp_path: Path, text: str):
+async def test_access_token_that_a_backup_brings_back_does_not_hold_again(database: Database, tmp_path: Path):
+    feed, file = Feed(database), tmp_path / "deletions.jsonl"
+    alice = feed.account("alice")
+    token = make_access_token(alice.did)
+    await feed.send(alice.create(rkey(1), memory("tea")), alice.delete(rkey(1)))
+    await export(database, None, file)
+    async with database.transaction() as conn:
+        await add_access_token(conn, token, "laptop", created_at=feed.clock, expires_at=feed.clock + timedelta(days=90))
+        assert await is_token_kept(conn, token, now=feed.clock)
+    assert (await apply(feed, file))["access_tokens_deleted"] == 1
+    async with database.connection() as conn:
+        assert not await is_token_kept(conn, token, now=feed.clock)
+    assert (await apply(feed, file))["access_tokens_deleted"] == 0
+
+
+async def test_however_many_access_tokens_there_are_all_of_them_end(database: Database, tmp_path: Path):
+    feed, file = Feed(database), tmp_path / "deletions.jsonl"
+    alice = feed.account("alice")
+    await feed.write(TakedownOrdered(feed.place(), alice.did, None))
+    await export(database, None, file)
+    async with database.connection() as conn:
+        await conn.execute(
+            "insert into access_tokens select 'did:plc:' || n % 7, n::text, '', '', now(), now()"
+            " from generate_series(1, 2500) n"
+        )
+    assert (await apply(feed, file))["access_tokens_deleted"] == 2500
+    assert await feed.rows("select from access_tokens") == []
+
+
+@pytest.mark.parametrize("text", TEXT_IS_NO_LIST, ids=range(len(TEXT_IS_NO_LIST)))
+async def test_file_that_is_no_list_is_refused_before_anything_is_done(database: Database, tmp_path: Path, text: str):
     feed, file = Feed(database), tmp_path / "deletions.jsonl"
     alice = feed.account("alice")
     frames = [alice.create(rkey(1), memory("tea"))]
@@ -287,14 +318,14 @@ async def test_export_of_many_pages_is_whole_and_leaves_one_file(database: Datab
             "insert into deletions"
             " select 'did:plc:' || n % 7, sha256(n::text::bytea), now() from generate_series(1, 2500) n"
         )
-    assert await export(database, None, tmp_path / "ledger") == 2500
-    assert list_names(tmp_path) == ["ledger"]
-    assert len(set((tmp_path / "ledger").read_text().splitlines())) == 2500
+    assert await export(database, None, tmp_path / "deletions") == 2500
+    assert list_names(tmp_path) == ["deletions"]
+    assert len(set((tmp_path / "deletions").read_text().splitlines())) == 2500
 
 
 async def test_export_that_cannot_be_written_leaves_what_was_there(database: Database, tmp_path: Path):
     with pytest.raises(Misconfigured, match="cannot be written"):
-        await export(database, None, tmp_path / "nowhere" / "ledger")
+        await export(database, None, tmp_path / "nowhere" / "deletions")
 
 
 def test_times_of_since_are_utc_unless_they_say_otherwise():
@@ -313,11 +344,11 @@ def test_help_shows_how_it_is_done(command: list[str], capsys: pytest.CaptureFix
     assert "deletions.jsonl" in capsys.readouterr().out
 
 
-def test_commands_carry_a_ledger_from_one_database_to_another(
+def test_commands_carry_a_list_from_one_database_to_another(
     database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     monkeypatch.setenv("DATABASE_URL", database_url)
-    file = tmp_path / "ledger"
+    file = tmp_path / "deletions"
     assert main(["takedown", "did:plc:aaaaaaaaaaaaaaaaaaaaaaaa"]) == 0
     assert main(["deletions", "export", "--out", str(file)]) == 0
     assert main(["deletions", "apply", str(file)]) == 0
@@ -327,5 +358,6 @@ def test_commands_carry_a_ledger_from_one_database_to_another(
         "repos_deleted": 0,
         "records_deleted": 0,
         "repos_to_fetch": 0,
+        "access_tokens_deleted": 0,
     }
     assert main(["deletions", "apply", str(tmp_path / "nowhere")]) == 2

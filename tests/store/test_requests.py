@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from pathlib import Path
 
 from indexer.arrivals import CommitParked, IdentityAnnounced, Place, RequestAnswered
 from indexer.books import Answer, RequestKind
 from indexer.store import repos, requests
 from indexer.store.requests import HANDLE_UNSETTLED, Claim, SiteShares
 from memory.database import Database
+from memory.queries import load_queries
 from tests.builders import tid
 from tests.feed import LONG_AGO, RELAY, Feed
 
+STATEMENTS = Path(requests.__file__).parent / "sql" / "requests.sql"
 STRANGER = "did:plc:aaaaaaaaaaaaaaaaaaaaaaaa"
 CLAIMED_FOR = timedelta(minutes=2)
 SECOND = timedelta(seconds=1)
@@ -165,3 +168,24 @@ async def test_domain_that_only_ends_like_a_busy_one_is_another(database: Databa
 
 async def test_no_more_are_claimed_than_asked_for(database: Database):
     assert await claimed(database, [P1, A1, B, C], {}, at_most=2) == [P1, A1]
+
+
+# Very many
+
+MANY = """
+insert into requests (repo, kind, reason, requested_at, not_before, tracked)
+select 'did:plc:' || n, 'identity', '', $1, $1::timestamptz + n * interval '1 second', false
+from generate_series(1, 100000) n
+"""
+
+
+async def test_claims_read_no_more_than_they_look_at_though_nothing_is_known_of_how_many_there_are(database: Database):
+    statement = next(each for each in load_queries(STATEMENTS) if each.name == "claim_requests")
+    looked = {"kind": "identity", "tracked": False, "now": LONG_AGO + timedelta(days=1), "looked_at": 200}
+    claims = {"claimed_until": LONG_AGO + timedelta(days=2), "at_most": 10, "plc_share": 3, "site_share": 2}
+    given = looked | claims | {"plc_is_full": False, "full_sites": [], "busy_sites": [], "busy_claims": []}
+    async with database.connection() as conn:
+        await conn.execute(MANY, LONG_AGO)
+        plan = [row[0] for row in await conn.fetch(f"explain {statement.sql}", *map(given.get, statement.parameters))]
+    assert any("Index Scan using requests_by_time" in line for line in plan), plan
+    assert not any("Bitmap" in line for line in plan), plan

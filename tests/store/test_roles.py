@@ -224,6 +224,7 @@ async def test_owner_of_the_database_who_is_no_superuser_may_run_it(cluster: Clu
         assert others == []
         await conn.execute(drop)
         await conn.execute(f"create role landlord createrole; alter database {name} owner to landlord")
+        await conn.execute("create extension if not exists vector")  # as the host of the server does
         try:
             said = run_psql(cluster, f"{database_url}&options={quote('-crole=landlord')}", ROLES)
             assert "set log_error_verbosity = terse" in said

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+from indexer.erasure import Erasure
 from indexer.store import fetches
+from indexer.store.erasure import store_state
 from indexer.store.fetches import Sweep
 from indexer.store.status import (
     FailedFetches,
@@ -105,3 +107,25 @@ async def test_parked_commits_that_wait_for_a_fetch_are_told_apart(database: Dat
         )
     status = await read(database)
     assert (status.parked_commits, status.parked_for_fetch) == (2, 1)
+
+
+async def test_erasure_is_told_with_when_it_was_last_seen_to(database: Database):
+    never = (await read(database)).erasure
+    assert (never.last_at, never.in_use, never.is_overdue) == (None, False, False)
+    assert never.server_started_at < never.now
+    await Erasure(database).look()
+    begun = (await read(database)).erasure
+    assert begun.last_at is not None
+    assert never.now < begun.last_at < begun.now
+    assert not begun.is_overdue
+
+
+async def test_erasure_that_is_overdue_is_told(database: Database):
+    await track(database, "a")
+    erasure = (await read(database)).erasure
+    assert erasure.in_use
+    last_at = erasure.now - timedelta(hours=25)
+    async with database.connection() as conn:
+        await store_state(conn, last_at, "7 1.5")
+    erasure = (await read(database)).erasure
+    assert (erasure.last_at, erasure.is_overdue) == (last_at, True)

@@ -14,7 +14,7 @@ from indexer.consumer import Consumer, frame_clock
 from indexer.intake import Intake, WaitingRelease
 from indexer.metrics import IndexerMetrics
 from indexer.store.upkeep import expiries
-from indexer.upkeep import COUNT_EVERY, COUNTING_SHARE, EXPIRY_EVERY, PUT_ASIDE_KEPT, Upkeep
+from indexer.upkeep import COUNT_EVERY, COUNTING_SHARE, EXPIRY_EVERY, PUT_ASIDE_KEPT, STRANGERS_KEPT, Upkeep
 from memory.database import Database
 from tests.daemons import Clock
 from tests.feed import LONG_AGO, Directory
@@ -34,6 +34,7 @@ VERSION = (
 )
 STATUS = "insert into account_status values ('did:' || $1, 'relay', 'relay', 1, true, null, $2)"
 REQUEST = "insert into requests values ('did:' || $1, '', 'identity', 'key_unknown', $2, $2)"
+IDENTITY = "insert into identities (repo, resolved_at) values ('did:' || $1, $2)"
 TRACKED = "insert into repos (repo, state, tracked_at, changed_at) values ('did:' || $1, 'active', $2, $2)"
 ACCESS = "insert into access_tokens values ('did:' || $1, 'id', '', 'name', $2, $2)"
 SEEN = "insert into seen_tokens values ('did:' || $1, '', $2)"
@@ -48,10 +49,11 @@ LEFT = {
     ACCESS: "select count(*) from access_tokens",
     SEEN: "select count(*) from seen_tokens",
     DELETION: "select count(*) from deletions",
+    IDENTITY: "select count(*) from identities",
 }
 NAMES = [
     *("parked_commits", "quarantine", "invalid_records", "memory_versions", "account_status", "requests"),
-    *("access_tokens", "seen_tokens", "deletions"),
+    *("access_tokens", "seen_tokens", "deletions", "identities"),
 ]
 TABLES = pytest.mark.parametrize("row", LEFT, ids=NAMES)
 
@@ -83,7 +85,7 @@ async def test_no_slice_takes_more_rows_than_it_may(database: Database, row: str
     names = [f"{number:02}" for number in range(25)]
     await insert(database, row, names, OLDER)
     rows: list[int] = []
-    for expiry in expiries(kept_since=OLD, content_since=OLD, deletions_since=OLD):
+    for expiry in expiries(kept_since=OLD, content_since=OLD, deletions_since=OLD, resolved_since=OLD):
         while not expiry.ended:
             async with database.connection() as conn:
                 rows.append(await expiry.take_slice(conn, 10))
@@ -115,7 +117,7 @@ async def test_what_somebody_works_on_is_waited_for_by_nobody_and_goes_the_next_
 async def test_oldest_go_first(database: Database, row: str, oldest: str):
     for name, days in {"a": 2, "b": 0, "c": 1}.items():
         await insert(database, row, name, OLDER + timedelta(days))
-    for expiry in expiries(kept_since=NOW, content_since=NOW, deletions_since=NOW):
+    for expiry in expiries(kept_since=NOW, content_since=NOW, deletions_since=NOW, resolved_since=NOW):
         async with database.connection() as conn:
             await expiry.take_slice(conn, 1)
     async with database.connection() as conn:
@@ -125,7 +127,7 @@ async def test_oldest_go_first(database: Database, row: str, oldest: str):
 # Of strangers
 
 
-@pytest.mark.parametrize("row", [STATUS, REQUEST], ids=["account_status", "requests"])
+@pytest.mark.parametrize("row", [STATUS, REQUEST, IDENTITY], ids=["account_status", "requests", "identities"])
 async def test_what_is_about_a_tracked_repo_stays(database: Database, row: str):
     await insert(database, row, "abc", OLDER)
     await insert(database, TRACKED, "b", OLDER)
@@ -139,6 +141,35 @@ async def test_question_about_a_stranger_stays_for_as_long_as_a_commit_waits_for
     await expire(database, NOW)
     async with database.connection() as conn:
         assert [row["repo"] for row in await conn.fetch("select repo from requests")] == ["did:b"]
+
+
+async def test_identity_of_an_author_in_a_space_stays(database: Database):
+    await insert(database, IDENTITY, "ab", OLDER)
+    async with database.connection() as conn:
+        await conn.execute(
+            "insert into repos (repo, space, state, tracked_at, changed_at)"
+            " values ('did:b', 'at://x', 'active', $1, $1)",
+            OLDER,
+        )
+    await expire(database, NOW)
+    assert await value(database, LEFT[IDENTITY]) == 1
+
+
+async def test_identity_stays_for_as_long_as_somebody_is_to_ask_about_it(database: Database):
+    await insert(database, IDENTITY, "ab", OLDER)
+    await insert(database, REQUEST, "b", NOW)
+    await expire(database, NOW)
+    async with database.connection() as conn:
+        assert [row["repo"] for row in await conn.fetch("select repo from identities")] == ["did:b"]
+
+
+async def test_identity_of_whoever_signed_in_stays_for_thirty_days_after_the_last_look_up(database: Database):
+    await insert(database, IDENTITY, "a", NOW - STRANGERS_KEPT)
+    assert timedelta(days=30) == STRANGERS_KEPT
+    await expire(database, NOW)
+    assert await value(database, LEFT[IDENTITY]) == 1
+    await expire(database, NOW + timedelta(microseconds=1))
+    assert await value(database, LEFT[IDENTITY]) == 0
 
 
 # Rounds

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from appview.connections import HEAD_TIMEOUT_S, MAX_HEAD_BYTES
+from appview.http import ANSWER_TIMEOUT_S, BODY_TIMEOUT_S, MAX_BODY_BYTES, MAX_URL_BYTES
 from indexer.doctor.database import DISCREET
 from memory.settings import PARTS
 from tests.architecture.sources import ROOT
@@ -82,7 +84,7 @@ def test_only_the_proxy_is_reached_from_outside():
     published = {name: re.findall(r"ports: \[(.*)\]", text) for name, text in services().items()}
     assert {name: ports for name, ports in published.items() if ports} == {
         "appview": ['"127.0.0.1:8600:8600"'],
-        "proxy": ['"80:80", "443:443", "443:443/udp"'],
+        "proxy": ['"80:80", "443:443"'],
     }
 
 
@@ -189,3 +191,36 @@ def test_proxy_writes_no_queries_and_compresses_nothing():
     assert text.count("log ") == 1
     assert not re.search(r"\bencode\b", text)
     assert "reverse_proxy {$APPVIEW_UPSTREAM:127.0.0.1:8600}" in text
+
+
+def proxy_setting(name: str) -> str:
+    """The one value of a directive of the proxy."""
+    [value] = re.findall(rf"(?m)^\s*{name} (\S+(?: \S+)*)$", read("tls/Caddyfile"))
+    return value
+
+
+def seconds(duration: str) -> int:
+    return int(duration[:-1]) * {"s": 1, "m": 60, "h": 3600}[duration[-1]]
+
+
+def test_proxy_gives_no_client_more_time_than_the_api_would():
+    assert seconds(proxy_setting("read_header")) == HEAD_TIMEOUT_S
+    assert seconds(proxy_setting("read_body")) == HEAD_TIMEOUT_S + BODY_TIMEOUT_S
+    assert seconds(proxy_setting("idle")) <= 60
+    # An answer may be long, but whoever reads none of it does not keep the connection for ever.
+    assert ANSWER_TIMEOUT_S < seconds(proxy_setting("write")) <= 3600
+    assert proxy_setting("protocols") == "h1 h2"  # another would heed none of these
+
+
+def test_proxy_lets_through_what_the_api_takes_and_no_more_than_it_has_to():
+    kib = {name: int(proxy_setting(name).removesuffix("KiB")) * 1024 for name in ("max_header_size", "max_size")}
+    assert kib["max_header_size"] == MAX_HEAD_BYTES > MAX_URL_BYTES
+    assert MAX_BODY_BYTES < kib["max_size"] <= 2 * MAX_BODY_BYTES  # so that it is the API that says what is too much
+
+
+@pytest.mark.skipif(shutil.which("caddy") is None, reason="no Caddy here to judge its file")
+def test_proxy_understands_its_file():
+    given = {**os.environ, "APPVIEW_PUBLIC_URL": "https://memory.example"}
+    command = ["caddy", "validate", "--adapter", "caddyfile", "--config", str(DEPLOY / "tls" / "Caddyfile")]
+    judged = subprocess.run(command, env=given, capture_output=True, text=True, check=False)
+    assert judged.returncode == 0, judged.stderr

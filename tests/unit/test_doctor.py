@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ from indexer.doctor.database import (
     API_ROLE,
     DISCREET,
     WRITTEN_BY_API,
+    judge_erasure,
     judge_log,
     judge_migrations,
     judge_rights,
@@ -23,6 +26,7 @@ from indexer.doctor.outside import Followed, no_source, sources
 from indexer.doctor.report import Check, Report, State, failed, passed, warned
 from indexer.resync.disk import GIB, DiskBudget
 from indexer.store.doctor import ServerFacts, TableRights
+from indexer.store.status import ErasureStatus
 from memory.errors import Misconfigured, Unavailable
 
 GOOD = ServerFacts(180_006, "18.6", "UTF8", "memory_indexer", superuser=False)
@@ -204,6 +208,29 @@ def test_tables_that_the_api_writes_are_those_of_the_roles():
     file = Path(__file__).parents[2] / "deploy" / "roles.sql"
     listed = next(line for line in file.read_text(encoding="utf-8").splitlines() if "'identities'" in line)
     assert set(listed.split("'")[1::2]) == WRITTEN_BY_API
+
+
+NOON = datetime(2026, 11, 30, 12, tzinfo=UTC)
+ERASED = ErasureStatus(NOON - timedelta(hours=11), NOON - timedelta(days=9), True, NOON)
+
+
+def test_files_that_were_rid_of_what_was_deleted_in_time_pass():
+    check = judge_erasure(ERASED)
+    assert check == passed("erasure", "the files are rid of what was deleted twice a day, last at 2026-11-30 01:00 UTC")
+    young = replace(ERASED, last_at=None, server_started_at=NOON)
+    assert judge_erasure(young) == passed("erasure", "the files are rid of what was deleted twice a day, never yet")
+
+
+@pytest.mark.parametrize(
+    ("last_at", "words"),
+    [(NOON - timedelta(hours=25), "rid of it last at 2026-11-29 11:00 UTC"), (None, "rid of it never yet")],
+)
+def test_files_that_hold_what_was_deleted_for_longer_than_a_day_are_warned_of(last_at: datetime | None, words: str):
+    check = judge_erasure(replace(ERASED, last_at=last_at))
+    assert (check.name, check.state) == ("erasure", State.WARNING)
+    assert words in check.what
+    assert check.fix is not None
+    assert "`erasure_failed`" in check.fix
 
 
 # --- the machine

@@ -6,6 +6,7 @@ import json
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import orjson
 import pytest
@@ -17,11 +18,14 @@ from appview.lexicon import LEXICONS, ArrayType, RefType, StringType, Type, load
 from appview.page_cursor import PageCursors, Place, Question
 from appview.parameters import decode_body, decode_query
 from appview.refusals import InvalidCursor, InvalidRequest
+from memory.at_uri import parse_record_uri
 from memory.errors import Misconfigured
 
 CATALOGUE = load_catalogue()
 SEARCH = CATALOGUE.methods["dev.bastienrobert.memory.searchRecords"]
+GET = CATALOGUE.methods["dev.bastienrobert.memory.getRecord"]
 LIST = CATALOGUE.methods["dev.bastienrobert.memory.listRecords"]
+DID = "did:plc:aaaaaaaaaaaaaaaaaaaaaaaa"
 
 
 def test_every_file_stands_at_its_nsid() -> None:
@@ -64,6 +68,42 @@ def test_a_lexicon_with_unknown_features_does_not_load(tmp_path: Path, kind: str
     (tmp_path / "c.json").write_text(json.dumps(document))
     with pytest.raises(Misconfigured):
         load_catalogue(tmp_path)
+
+
+def test_no_uri_is_called_an_at_uri_which_validators_know_too_narrowly(tmp_path: Path) -> None:
+    assert [path.name for path in LEXICONS.rglob("*.json") if '"at-uri"' in path.read_text()] == []
+    uri = {"type": "string", "format": "at-uri"}
+    document = {"lexicon": 1, "id": "a.b.c", "defs": {"thing": {"type": "object", "properties": {"x": uri}}}}
+    (tmp_path / "c.json").write_text(json.dumps(document))
+    with pytest.raises(Misconfigured):
+        load_catalogue(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        f"at://{DID}/dev.bastienrobert.memory.record/3kaaaaaaaaa2a",
+        f"at://{DID}/space/com.example.team/notes/{DID}/dev.bastienrobert.memory.record/3kaaaaaaaaa2a",
+    ],
+)
+def test_uri_of_a_record_of_either_form_is_taken(uri: str) -> None:
+    decoded = decode_query(GET, f"uri={quote(uri)}".encode()).record_uri("uri")
+    assert decoded == parse_record_uri(uri)
+    assert decoded is not None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "tea", "https://example.com/", "at://", "at://alice.test/a.b.c/d", f"at://{DID}", f"at://{DID}/a.b.c"),
+        *(f"at://{DID}/dev.bastienrobert.memory.record/3kaaaaaaaaa2a/", f"at://{DID}/space/com.example.team/notes"),
+    ],
+)
+def test_uri_of_no_record_is_refused(text: str) -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        decode_query(GET, f"uri={quote(text)}".encode())
+    example = "at://did:plc:…/collection/rkey"
+    assert refused.value.message == f"The parameter uri must be a record's at-uri such as {example}."
 
 
 COUNT = CATALOGUE.definitions["dev.bastienrobert.memory.defs#count"]

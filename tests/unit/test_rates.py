@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from appview.rates import MAX_COUNTED, WINDOW_S, Rates, address_of
+from appview.rates import MAX_COUNTED, WINDOW_S, Limits, Rates, address_of, tightest
 from appview.refusals import RateLimited
 from tests.builders import START
 
@@ -64,6 +64,40 @@ def test_clients_are_counted_apart() -> None:
     rates.take("b")
     with pytest.raises(RateLimited):
         rates.take("a")
+
+
+def test_network_of_the_signed_in_has_ten_times_the_limit_of_one_counted_apart() -> None:
+    limits = Limits(Rates(limit=2, clock=Clock()))
+    for _ in range(20):
+        limits.networks.take("a")
+    with pytest.raises(RateLimited):
+        limits.networks.take("a")
+    limits.networks.take("b")
+    limits.clients.take("a")
+    limits.refusals.take("a")
+
+
+def test_network_of_the_signed_in_has_five_times_as_many_requests_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("appview.rates.MAX_AT_ONCE", 2)
+    networks = Limits(Rates(limit=2, clock=Clock())).networks
+    begun = [networks.begin("a") for _ in range(10)]
+    with pytest.raises(RateLimited):
+        networks.begin("a")
+    networks.end(begun[0])
+    networks.begin("a")
+
+
+def test_without_a_limit_networks_have_none() -> None:
+    networks = Limits(Rates(limit=0, clock=Clock())).networks
+    assert [networks.take("a") for _ in range(99)] == [None] * 99
+
+
+def test_the_tightest_allowance_has_the_least_left() -> None:
+    rates = Rates(limit=9, clock=Clock())
+    first, second = rates.take("a"), rates.take("a")
+    assert tightest(first, None, second) is second
+    assert tightest(second, first) is second
+    assert tightest(None, None) is None
 
 
 def test_requiring_counts_nothing() -> None:

@@ -20,7 +20,7 @@ from appview.refusals import (
     BadJwtType,
     JwtExpired,
 )
-from appview.service_auth import CLOCK_SKEW, MAX_JTI_CHARS, MAX_TOKEN_BYTES, ServiceToken, judge_token
+from appview.service_auth import CLOCK_SKEW, MAX_JTI_CHARS, MAX_TOKEN_BYTES, ServiceToken, judge_token, read_token
 from memory.signatures import parse_did_key
 from tests.builders import P256_ORDER, SigningKey
 from tests.service_tokens import ALGORITHMS, OWN_DID, SEARCH, Curve, base64url, claims, signed, signed_raw
@@ -35,7 +35,7 @@ curves = pytest.mark.parametrize("curve", ALGORITHMS)
 
 
 def judge(token: bytes) -> ServiceToken:
-    return judge_token(token, own_did=OWN_DID, lxm=SEARCH, now=NOW)
+    return judge_token(read_token(token), own_did=OWN_DID, lxm=SEARCH, now=NOW)
 
 
 def token(**changes: Any) -> bytes:

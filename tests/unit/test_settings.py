@@ -88,6 +88,22 @@ def test_line_that_is_no_did_is_told_by_its_number(tmp_path: Path):
         ("APPVIEW_PORT", "65536"),
         ("APPVIEW_PORT", "http"),
         ("APPVIEW_PUBLIC_URL", "https://memory.example/api"),
+        ("EMBEDDING_BACKEND", "gpu"),
+        ("EMBEDDING_THREADS", "0"),
+        ("EMBEDDING_ALLOW_PRIVATE", "perhaps"),
+        ("EMBEDDING_URL", "localhost:11434"),
+        ("EMBEDDING_URL", "ftp://localhost/v1"),
+        ("EMBEDDING_URL", "http://me:Mandarin@localhost/v1"),
+        ("EMBEDDING_URL", "http://localhost/v1?key=Mandarin"),
+        ("EMBEDDING_URL", "http://localhost/v 1"),
+        ("EMBEDDING_MODEL", "two words"),
+        ("EMBEDDING_API_KEY", "Mandarin duck"),
+        ("EMBEDDING_DIMENSIONS", "4001"),
+        ("EMBEDDING_PASSAGE_TYPE", "query"),
+        ("EMBEDDING_BATCH_SIZE", "0"),
+        ("EMBEDDING_TIMEOUT_SECONDS", "nan"),
+        ("EMBEDDING_ONNX_DIR", "/no/such/folder"),
+        ("EMBEDDING_ONNX_POOLING", "max"),
     ],
 )
 def test_value_that_cannot_be_used_is_told_by_setting_and_meaning(setting: str, value: str):
@@ -96,6 +112,38 @@ def test_value_that_cannot_be_used_is_told_by_setting_and_meaning(setting: str, 
     assert caught.value.setting == setting
     assert "Default: " in str(caught.value)
     assert "Mandarin" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("backend", "given", "missing"),
+    [
+        ("server", {}, "EMBEDDING_URL"),
+        ("server", {"EMBEDDING_URL": "http://localhost/v1"}, "EMBEDDING_MODEL"),
+        ("onnx", {}, "EMBEDDING_ONNX_DIR"),
+    ],
+)
+def test_embedding_backend_without_what_it_needs_is_refused(backend: str, given: dict[str, str], missing: str):
+    with pytest.raises(Misconfigured, match=f"^{missing} cannot be used: with EMBEDDING_BACKEND={backend}") as caught:
+        load({"EMBEDDING_BACKEND": backend} | given)
+    assert caught.value.setting == missing
+
+
+@pytest.mark.parametrize(
+    ("given", "asked"),
+    [
+        ("http://LOCALHOST:11434", "http://localhost:11434/v1/embeddings"),
+        ("http://localhost:11434/v1/", "http://localhost:11434/v1/embeddings"),
+        ("https://api.example/v1/embeddings", "https://api.example/v1/embeddings"),
+        ("https://api.example/openai/v3", "https://api.example/openai/v3/embeddings"),
+    ],
+)
+def test_address_of_an_embedding_server_is_completed(given: str, asked: str):
+    assert load({"EMBEDDING_URL": given}).embedding.url == asked
+
+
+def test_key_and_a_file_with_it_are_not_both_taken():
+    with pytest.raises(Misconfigured, match="EMBEDDING_API_KEY_FILE cannot be used: EMBEDDING_API_KEY is set too"):
+        load({"EMBEDDING_API_KEY": "a", "EMBEDDING_API_KEY_FILE": "/run/secrets/key"})
 
 
 @pytest.mark.parametrize(
@@ -108,7 +156,7 @@ def test_unknown_name_is_refused_with_the_nearest_known(name: str, nearest: str)
     assert caught.value.setting == name
 
 
-@pytest.mark.parametrize("name", ["EMBEDDING_XYZ", "SPACES_XYZ", "APPVIEW_QQQQQQQQQQQQQQQQ"])
+@pytest.mark.parametrize("name", ["EMBEDDING_QQQQQQQQQQQQQQQQ", "SPACES_XYZ", "APPVIEW_QQQQQQQQQQQQQQQQ"])
 def test_unknown_name_like_no_other_is_refused_with_the_page(name: str):
     with pytest.raises(Misconfigured, match=r"docs/settings\.md"):
         load({name: "x"})

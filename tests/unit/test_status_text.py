@@ -10,6 +10,7 @@ import pytest
 from indexer.status_text import problems, render
 from indexer.store.status import (
     CursorStatus,
+    ErasureStatus,
     FailedFetches,
     FetchesStatus,
     GapStatus,
@@ -24,7 +25,8 @@ NOW = datetime(2026, 11, 30, 12, tzinfo=UTC)
 SOURCE = CursorStatus("https://relay.test", 7, NOW, NOW, None, None, followed=True)
 WHOLE = ReposStatus("active", None, True, None, 3, 9, 0)
 IDLE = FetchesStatus(0, 0, [], None)
-WELL = IndexStatus([SOURCE], [WHOLE], MemoryCounts(9, 1, 0), {}, [], [], 0, 0, 0, 0, IDLE, [], [])
+ERASED = ErasureStatus(NOW - timedelta(hours=11), NOW - timedelta(days=9), True, NOW)
+WELL = IndexStatus([SOURCE], [WHOLE], MemoryCounts(9, 1, 0), {}, [], [], 0, 0, 0, 0, IDLE, [], [], ERASED)
 LONG_DUE = RequestStatus("fetch", "sync", 1, NOW - timedelta(hours=3), NOW - timedelta(hours=2))
 
 
@@ -64,6 +66,11 @@ def test_index_without_trouble_is_well():
             {"requests": [LONG_DUE], "fetches": replace(IDLE, confirmed_at=NOW - timedelta(hours=2))},
             "none has confirmed",
         ),
+        (
+            {"erasure": replace(ERASED, last_at=NOW - timedelta(hours=24, seconds=1))},
+            "may be in the files of the database still, which were last at 2026-11-29 11:59 UTC rid of it: `python -m",
+        ),
+        ({"erasure": replace(ERASED, last_at=None)}, "which were never rid of it: `python -m indexer run` sees to"),
     ],
 )
 def test_each_trouble_is_named(change: dict[str, object], words: str):
@@ -72,6 +79,25 @@ def test_each_trouble_is_named(change: dict[str, object], words: str):
     assert len(named) == 1
     assert words in named[0]
     assert render(status, NOW).startswith(f"Not all is well\n  {named[0]}\n")
+
+
+@pytest.mark.parametrize(
+    "erasure",
+    [
+        replace(ERASED, last_at=NOW - timedelta(hours=24)),
+        replace(ERASED, last_at=NOW + timedelta(hours=1)),
+        replace(ERASED, last_at=None, server_started_at=NOW - timedelta(hours=24)),
+        replace(ERASED, last_at=None, in_use=False),
+    ],
+    ids=["in time", "clock that was set back", "young", "empty"],
+)
+def test_erasure_that_is_not_due_is_no_trouble(erasure: ErasureStatus):
+    assert problems(replace(WELL, erasure=erasure), NOW) == []
+
+
+def test_last_erasure_is_shown():
+    assert "\nErasure    the files were last rid of what was deleted at 2026-11-30 01:00 UTC\n" in render(WELL, NOW)
+    assert "Erasure" not in render(replace(WELL, erasure=replace(ERASED, last_at=None)), NOW)
 
 
 def test_hidden_repo_is_no_trouble():

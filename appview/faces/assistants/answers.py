@@ -6,6 +6,7 @@ from functools import partial
 
 import orjson
 
+from appview.answers.arms import search_snapshot
 from appview.answers.asked import asked_key, is_narrowed, read_filters, readable_spaces
 from appview.answers.lists import list_page, read_place, write_place
 from appview.answers.search import (
@@ -14,14 +15,13 @@ from appview.answers.search import (
     fill_search_page,
     read_served,
     search_memories,
-    search_snapshot,
     write_served,
 )
 from appview.call import Call
 from appview.faces.assistants.views import hit_view, memory_view
 from appview.page_cursor import Place
 from appview.refusals import InvalidCursor, InvalidRequest, RecordNotFound
-from appview.search.lexical import Hit
+from appview.search.hits import Hit
 from appview.search.query import parse_query
 from appview.store.lists import Order
 from appview.store.views import StoredMemory, load_memories
@@ -71,10 +71,10 @@ async def search_for_memories(call: Call) -> bytes:
         min_score=call.parameters.integer("minScore"),
         served=served,
     )
-    async with search_snapshot(call.resources) as conn:
-        filters = await read_filters(conn, call.parameters)
-        search = await search_memories(conn, question, filters, spaces=spaces)
-        page = await fill_search_page(conn, search, view=partial(_hit_view, search), spaces=spaces)
+    async with search_snapshot(call.resources) as snapshot:
+        filters = await read_filters(snapshot.conn, call.parameters)
+        search = await search_memories(snapshot, question, filters, spaces=spaces)
+        page = await fill_search_page(snapshot.conn, search, view=partial(_hit_view, search), spaces=spaces)
     answer: dict[str, object] = {"memories": [orjson.Fragment(view) for view in page.views]}
     if page.goes_on:
         answer["nextPageToken"] = call.seal_cursor(write_served(search.served_with(page.hits)))
@@ -84,7 +84,7 @@ async def search_for_memories(call: Call) -> bytes:
 
 
 def _hit_view(search: Search, hit: Hit, memory: StoredMemory) -> bytes:
-    return hit_view(memory, hit, search.score_of(hit), as_of=search.filters.as_of)
+    return hit_view(memory, hit, hit.marks.score, as_of=search.filters.as_of)
 
 
 def _open_token(call: Call) -> Place:

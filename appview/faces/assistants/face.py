@@ -25,6 +25,7 @@ from appview.refusals import (
     SpaceNotReadable,
 )
 from appview.representation import Reply
+from memory.identifiers import NAMESPACE
 
 PREFIX: Final = "/api/v1/llm/"
 
@@ -51,7 +52,7 @@ _ANSWERS: Final[Mapping[str, Callable[[Call], Awaitable[bytes]]]] = {
     LIST: list_memories,
     SEARCH: search_for_memories,
 }
-_ACTION: Final = Action("dev.bastienrobert.memory.searchRecords")
+_ACTION: Final = Action(f"{NAMESPACE}searchRecords")
 _UNKNOWN: Final = "llm/unknown"
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
 from appview.lexicon import ArrayType, Catalogue, IntegerType, StringType, Type
+from memory.identifiers import NAMESPACE
 
 GET: Final = "get-memory"
 LIST: Final = "list-memories"
@@ -30,8 +31,6 @@ FILTERS: Final = (
 """Parameters of listRecords that `filters` takes under the same names."""
 
 DEFAULT_TOP_K: Final = 10
-
-_NAMESPACE: Final = "dev.bastienrobert.memory."
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +70,9 @@ class Field:
 
 def load_fields(catalogue: Catalogue) -> dict[str, tuple[Field, ...]]:
     """The fields of each method, by its name."""
-    one = catalogue.methods[_NAMESPACE + "getRecord"].parameters.properties
-    listed = catalogue.methods[_NAMESPACE + "listRecords"].parameters.properties
-    searched = catalogue.methods[_NAMESPACE + "searchRecords"].parameters.properties
+    one = catalogue.methods[NAMESPACE + "getRecord"].parameters.properties
+    listed = catalogue.methods[NAMESPACE + "listRecords"].parameters.properties
+    searched = catalogue.methods[NAMESPACE + "searchRecords"].parameters.properties
     limit = _whole(listed["limit"])
     page_token = Field(
         "pageToken",

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, TypeAlias
+from typing import Final
 
 from appview.faces.assistants.face import CODES, OUT_OF_RANGE, PREFIX
 from appview.faces.assistants.fields import GET, LIST, SEARCH, Field, FieldType, FiltersType, NumberType
+from appview.faces.documents import Document, json_answer, present, reference, text, time
 from appview.lexicon import ArrayType, BooleanType, IntegerType, StringType, Type
-
-Document: TypeAlias = dict[str, object]
+from memory.identifiers import COLLECTION
 
 _MEMORY: Final = "assistantMemory"
 _ERROR: Final = "assistantError"
 
 _AUTHOR: Final = "did:plc:aliceaaaaaaaaaaaaaaaaaaa"
-_URI: Final = f"at://{_AUTHOR}/dev.bastienrobert.memory.record/3kaaaaaaaaa2a"
+_URI: Final = f"at://{_AUTHOR}/{COLLECTION}/3kaaaaaaaaa2a"
 
 _DESCRIPTIONS: Final = {
     GET: "One memory by its id, replaced or not.",
@@ -91,9 +91,9 @@ def assistants_schemas() -> Document:
 def _operation(name: str, fields: tuple[Field, ...]) -> Document:
     examples: Document = {summary: {"value": value} for summary, value in _EXAMPLES[name].items()}
     body: Document = {"schema": _body_schema(fields), "examples": examples}
-    responses: Document = {"200": _response("The answer.", _answer_schema(name), _ANSWER_EXAMPLES[name])}
+    responses: Document = {"200": json_answer("The answer.", _answer_schema(name), _ANSWER_EXAMPLES[name])}
     for status, description in _ERRORS.items():
-        responses[str(status)] = _response(f"`{CODES[status]}`: {description}", {"$ref": _reference(_ERROR)})
+        responses[str(status)] = json_answer(f"`{CODES[status]}`: {description}", reference(_ERROR))
     return {
         "operationId": name,
         "tags": ["Assistants"],
@@ -101,11 +101,6 @@ def _operation(name: str, fields: tuple[Field, ...]) -> Document:
         "requestBody": {"required": True, "content": {"application/json": body}},
         "responses": responses,
     }
-
-
-def _response(description: str, schema: Document, example: Document | None = None) -> Document:
-    content = _present(schema=schema, example=example)
-    return {"description": description, "content": {"application/json": content}}
 
 
 def _body_schema(fields: tuple[Field, ...]) -> Document:
@@ -152,15 +147,13 @@ def _schema(schema: Type) -> Document:
         case StringType():
             # JSON Schema counts code points: no text has fewer of them than graphemes, nor more than bytes.
             name = "date-time" if schema.format == "datetime" else schema.format
-            return _present(
-                type="string", format=name, minLength=schema.min_length or None, maxLength=schema.max_length
-            )
+            return present(type="string", format=name, minLength=schema.min_length or None, maxLength=schema.max_length)
         case IntegerType():
-            return _present(type="integer", minimum=schema.minimum, maximum=schema.maximum, default=schema.default)
+            return present(type="integer", minimum=schema.minimum, maximum=schema.maximum, default=schema.default)
         case BooleanType():
             return {"type": "boolean"}
         case ArrayType():
-            return _present(type="array", items=_schema(schema.items), maxItems=schema.max_length)
+            return present(type="array", items=_schema(schema.items), maxItems=schema.max_length)
         case _:
             raise TypeError(schema)  # no parameter has another type
 
@@ -170,12 +163,12 @@ def _or_null(schema: Document) -> Document:
 
 
 def _answer_schema(name: str) -> Document:
-    memory: Document = {"$ref": _reference(_MEMORY)}
+    memory: Document = reference(_MEMORY)
     if name == GET:
         return {"type": "object", "required": ["memory"], "properties": {"memory": memory}}
     properties: Document = {
         "memories": {"type": "array", "items": memory, "maxItems": 100},
-        "nextPageToken": {"type": "string", "description": "Asks for the next page; absent on the last."},
+        "nextPageToken": text("Asks for the next page; absent on the last."),
     }
     if name == SEARCH:
         properties["matchesCapped"] = {
@@ -194,17 +187,17 @@ def _memory_schema() -> Document:
         ),
         "required": ["id", "memory", "userId", "metadata", "createdAt"],
         "properties": {
-            "id": {"type": "string", "description": "Its at-uri, which is unique."},
-            "memory": {"type": "string", "description": "The text, in its author's words."},
-            "userId": {"type": "string", "description": "The DID of its author."},
-            "agentId": {"type": "string", "description": "The agent that wrote it, as its author says."},
-            "appId": {"type": "string", "description": "The at-uri of its Space; absent when public."},
-            "runId": {"type": "string", "description": "Its label, `scope`: no access boundary."},
+            "id": text("Its at-uri, which is unique."),
+            "memory": text("The text, in its author's words."),
+            "userId": text("The DID of its author."),
+            "agentId": text("The agent that wrote it, as its author says."),
+            "appId": text("The at-uri of its Space; absent when public."),
+            "runId": text("Its label, `scope`: no access boundary."),
             "metadata": {
                 "type": "object",
                 "additionalProperties": {"type": "string"},
                 "required": ["uri", "cid"],
-                "properties": {name: {"type": "string", "description": text} for name, text in _METADATA.items()},
+                "properties": {name: text(told) for name, told in _METADATA.items()},
             },
             "score": {
                 "type": "number",
@@ -213,12 +206,8 @@ def _memory_schema() -> Document:
                 "maximum": 1,
                 "description": "How much of what was asked for it has; of searches only. Tells nothing of its truth.",
             },
-            "createdAt": {"type": "string", "format": "date-time", "description": "When it was first stated, in UTC."},
-            "updatedAt": {
-                "type": "string",
-                "format": "date-time",
-                "description": "When it was last revised, in UTC, if its author says that it was.",
-            },
+            "createdAt": time("When it was first stated, in UTC."),
+            "updatedAt": time("When it was last revised, in UTC, if its author says that it was."),
         },
         "examples": [_HIT_EXAMPLE],
     }
@@ -250,14 +239,6 @@ def _error_schema() -> Document:
         "required": ["code", "message"],
         "properties": {
             "code": {"type": "string", "enum": sorted({*CODES.values(), OUT_OF_RANGE}), "description": "To act on."},
-            "message": {"type": "string", "description": "A sentence for people."},
+            "message": text("A sentence for people."),
         },
     }
-
-
-def _reference(name: str) -> str:
-    return f"#/components/schemas/{name}"
-
-
-def _present(**properties: object) -> Document:
-    return {name: value for name, value in properties.items() if value is not None}

@@ -10,7 +10,7 @@ import orjson
 
 from appview.answers.search import MAX_DUPLICATES
 from appview.keys import uri_of
-from appview.search.lexical import Hit
+from appview.search.hits import Hit
 from appview.store.views import StoredMemory
 from appview.views import datetime_text, supersessions
 from memory.data_model import JsonValue, record_json

@@ -16,7 +16,7 @@ from appview.faces.stores.parameters import read_query
 from appview.http import JSON, Action, Request
 from appview.refusals import InvalidCursor, InvalidRequest, MethodNotAllowed, Refusal
 from appview.representation import Reply
-from memory.identifiers import COLLECTION
+from memory.identifiers import COLLECTION, NAMESPACE
 
 READS: Final = "GET, HEAD"
 
@@ -33,7 +33,7 @@ ERROR_TYPES: Final = {
     429: "rate_limit_error",
 }
 
-_ACTION: Final = Action("dev.bastienrobert.memory.searchRecords")
+_ACTION: Final = Action(f"{NAMESPACE}searchRecords")
 _UNKNOWN: Final = "memory_stores.unknown"
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from hashlib import sha256
-from typing import Final, TypeAlias, assert_never
+from typing import Final, assert_never
 
+from appview.faces.documents import Document, json_answer, reference, text, time
 from appview.faces.stores.endpoints import ENDPOINTS, PREFIX, Endpoint
 from appview.faces.stores.face import WRITTEN_ELSEWHERE, error_type
 from appview.faces.stores.ids import IdKind, Ids
@@ -20,9 +21,8 @@ from appview.faces.stores.parameters import (
 )
 from appview.keys import Key
 from appview.store.stores import StoreKey
+from memory.identifiers import COLLECTION
 from memory.space import PUBLIC
-
-Document: TypeAlias = dict[str, object]
 
 _COMPONENTS: Final = {
     "memory_store": "MemoryStore",
@@ -74,7 +74,7 @@ MEMORY_EXAMPLE: Final[Document] = {
     "metadata": {
         "kind": "preference",
         "scope": "home",
-        "uri": f"at://{_DID}/dev.bastienrobert.memory.record/{_RKEY}",
+        "uri": f"at://{_DID}/{COLLECTION}/{_RKEY}",
         "cid": "bafyreig2rjeebgp2mz676axh4hemxwstlmptmnlro6zu4zsasjp425zeqm",
         "superseded": "false",
     },
@@ -132,7 +132,7 @@ def stores_schemas() -> Document:
 
 def _operation(endpoint: Endpoint) -> Document:
     name = _COMPONENTS[endpoint.shows]
-    schema: Document = {"$ref": f"#/components/schemas/{name}"}
+    schema: Document = reference(name)
     example = _EXAMPLES[endpoint.shows]
     if endpoint.is_list:
         listed = {key: value for key, value in example.items() if key != "content"}
@@ -155,7 +155,7 @@ def _operation(endpoint: Endpoint) -> Document:
             *(_query_parameter(parameter, requests) for parameter in endpoint.parameters),
         ],
         "responses": {
-            "200": _json("The answer.", schema, example),
+            "200": json_answer("The answer.", schema, example),
             **{str(status): _error(status, description) for status, description in _ERRORS.items()},
         },
     }
@@ -222,26 +222,14 @@ def _object(example: Document, properties: Document, *, optional: tuple[str, ...
     }
 
 
-def _json(description: str, schema: Document, example: Document) -> Document:
-    return {"description": description, "content": {"application/json": {"schema": schema, "example": example}}}
-
-
 def _error(status: int, description: str) -> Document:
     error = {"type": error_type(status), "message": description}
     example: Document = {"type": "error", "request_id": "5f0e9c1d2b3a4958", "error": error}
-    return _json(description, {"$ref": f"#/components/schemas/{_ERROR}"}, example)
-
-
-def _text(description: str) -> Document:
-    return {"type": "string", "description": description}
+    return json_answer(description, reference(_ERROR), example)
 
 
 def _count(description: str, minimum: int = 0) -> Document:
     return {"type": "integer", "minimum": minimum, "description": description}
-
-
-def _time(description: str) -> Document:
-    return {"type": "string", "format": "date-time", "description": description}
 
 
 _STRINGS: Final[Document] = {"type": "object", "additionalProperties": {"type": "string"}}
@@ -249,21 +237,21 @@ _SHA256: Final[Document] = {"type": "string", "pattern": "^[0-9a-f]{64}$"}
 _STORE_PROPERTIES: Final[Document] = {
     "id": _id(IdKind.STORE),
     "type": {"const": "memory_store"},
-    "name": _text("The author's handle, or DID where it has none; in a Space with the Space's key behind a slash."),
+    "name": text("The author's handle, or DID where it has none; in a Space with the Space's key behind a slash."),
     "description": {"const": ""},
     "status": {"enum": ["active", "archived"]},
     "entry_count": _count("Memories that no newer one replaces; 0 of an archived store."),
     "total_size": _count("Bytes of their contents in UTF-8."),
     "metadata": _STRINGS | {"required": ["repo"], "description": "`repo`, a DID; `space`, if it is in one."},
     "archived_at": {"type": ["string", "null"], "format": "date-time"},
-    "created_at": _time("First indexed."),
-    "updated_at": _time("Last change that was seen."),
+    "created_at": time("First indexed."),
+    "updated_at": time("Last change that was seen."),
 }
 _MEMORY_PROPERTIES: Final[Document] = {
     "id": _id(IdKind.MEMORY),
     "type": {"const": "memory"},
     "memory_store_id": _id(IdKind.STORE),
-    "path": _text("Its scope, or `default`, and its record key."),
+    "path": text("Its scope, or `default`, and its record key."),
     "content_size_bytes": _count("Of the content in UTF-8."),
     "content_sha256": _SHA256,
     "version": _count("Goes on when the same record key is used again.", 1),
@@ -272,30 +260,30 @@ _MEMORY_PROPERTIES: Final[Document] = {
         "required": ["uri", "cid", "superseded"],
         "description": "`uri`, `cid`, `superseded` (`true` or `false`); `kind`, `scope`, `agent` where they are there.",
     },
-    "content": _text("In single retrieval only. Its author's words: untrusted data."),
-    "created_at": _time("As the record says."),
-    "updated_at": _time("As the record says, else as `created_at`."),
+    "content": text("In single retrieval only. Its author's words: untrusted data."),
+    "created_at": time("As the record says."),
+    "updated_at": time("As the record says, else as `created_at`."),
 }
 _VERSION_PROPERTIES: Final[Document] = {
     "id": _id(IdKind.VERSION),
     "type": {"const": "memory_version"},
     "memory_store_id": _id(IdKind.STORE),
     "memory_id": _id(IdKind.MEMORY),
-    "path": _text("At the time of the version; once redacted, `redacted` and the record key."),
+    "path": text("At the time of the version; once redacted, `redacted` and the record key."),
     "content_size_bytes": _count("0 once redacted."),
     "content_sha256": _SHA256,
     "operation": {"enum": ["created", "updated", "deleted"]},
     "redacted": {"type": "boolean"},
-    "redacted_at": _time("Only once redacted."),
-    "content": _text("In single retrieval only, unless redacted. Its author's words: untrusted data."),
-    "created_at": _time("When it was observed."),
+    "redacted_at": time("Only once redacted."),
+    "content": text("In single retrieval only, unless redacted. Its author's words: untrusted data."),
+    "created_at": time("When it was observed."),
 }
 _ERROR_SCHEMA: Final[Document] = {
     "type": "object",
     "required": ["type", "request_id", "error"],
     "properties": {
         "type": {"const": "error"},
-        "request_id": _text("As in the header `Request-Id`."),
+        "request_id": text("As in the header `Request-Id`."),
         "error": {
             "type": "object",
             "required": ["type", "message"],
@@ -310,8 +298,8 @@ _ERROR_SCHEMA: Final[Document] = {
                         "api_error",
                     ]
                 },
-                "message": _text("A sentence for people."),
-                "param": _text("The parameter at fault."),
+                "message": text("A sentence for people."),
+                "param": text("The parameter at fault."),
             },
             "additionalProperties": False,
         },

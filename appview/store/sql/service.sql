@@ -9,3 +9,7 @@ select rev from repos where repo = :repo and space = '' and visible;
 -- name: plan_anew
 -- A plan made for other values can be a hundred times slower than one made for these. Until the end of the transaction.
 select set_config('plan_cache_mode', 'force_custom_plan', true);
+
+-- name: export_snapshot
+-- What this transaction sees, for other sessions, while it lasts.
+select pg_export_snapshot();

@@ -25,7 +25,7 @@ where p.repo = k.repo and p.parked_at <= k.at
 returning p.repo;
 
 -- name: deletions_since
--- The ledger, a page at a time.
+-- The list of deletions, a page at a time.
 select repo, subject_sha256, deleted_at from deletions
 where deleted_at >= :since and (deleted_at, repo, subject_sha256) > (:after_at, :after_repo, :after_subject)
 order by deleted_at, repo, subject_sha256
@@ -40,6 +40,12 @@ select subject_sha256, denied_at from denials where denied_at >= :since order by
 insert into denials (subject_sha256, denied_at)
 select * from unnest(:subjects::bytea[], :times::timestamptz[])
 on conflict (subject_sha256) do nothing;
+
+-- name: delete_access_tokens
+-- Access tokens, some of them: which of those in a backup were revoked since, nobody knows.
+delete from access_tokens a
+using (select repo, id from access_tokens order by repo, id limit :at_most) s
+where (a.repo, a.id) = (s.repo, s.id);
 
 -- name: held_though_deleted
 -- Records that are held, and were deleted after what is held of them was indexed; an rkey of null is the whole repo.

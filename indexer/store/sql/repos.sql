@@ -144,6 +144,14 @@ with emptied as (
 )
 delete from memories where (repo, space) in (select * from unnest(:repos, :spaces));
 
+-- name: purge_embeddings
+-- All vectors of these repos.
+delete from embeddings where (repo, space) in (select * from unnest(:repos::text[], :spaces::text[]));
+
+-- name: purge_embedding_requests
+-- All that waits for vectors in these repos.
+delete from embedding_requests where (repo, space) in (select * from unnest(:repos::text[], :spaces::text[]));
+
 -- name: purge_edges
 -- All edges of these repos.
 delete from memory_edges where (repo, space) in (select * from unnest(:repos::text[], :spaces::text[]));

@@ -4,13 +4,15 @@
 with due as (
     select r.repo, r.space, r.kind, r.not_before
     from requests r
-    where r.kind = :kind and r.tracked = :tracked::boolean and r.not_before <= :now
+    -- Said by rows, so that without statistics too they are taken to be many, and read in the order of their index.
+    where (r.kind, r.tracked, r.not_before) >= (:kind::text, :tracked::boolean, '-infinity'::timestamptz)
+        and (r.kind, r.tracked, r.not_before) <= (:kind, :tracked, :now::timestamptz)
         -- of sites that are asked enough there may be very many
         and case when r.repo like 'did:plc:%' then not :plc_is_full::boolean else not exists (
             select from unnest(:full_sites::text[]) as f (site)
             where right(lower(r.repo), length(f.site) + 1) in ('.' || f.site, ':' || f.site)
         ) end
-    order by r.not_before
+    order by r.kind, r.tracked, r.not_before
     limit :looked_at
 ), sited as (
     select *, case

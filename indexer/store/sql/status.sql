@@ -61,6 +61,14 @@ from discoveries
 where finished_at is null
 order by origin;
 
+-- name: erasure
+-- When it was last seen to that what was deleted is gone from the files too; null: never, though it may be in use.
+select
+    (select split_part(value, ' ', 1)::timestamptz from settings where name = 'erasure') as last_at,
+    pg_postmaster_start_time() as server_started_at,
+    exists (select from repos) as in_use,
+    clock_timestamp() as now;
+
 -- name: backlog
 -- Frames that are kept aside.
 select

@@ -92,6 +92,24 @@ select (select count(*) from deleted) as rows, repo, space, kind from page
 order by repo desc, space desc, kind desc
 limit 1;
 
+-- name: expire_identities
+-- Identities of whoever only signed in, or was only met: nobody follows them, and nobody has to be asked about them; a page
+-- of all identities at a time.
+with page as (
+    select repo from identities where repo > :after_repo order by repo limit :at_most
+), slice as (
+    select i.repo
+    from identities i
+    join page using (repo)
+    where i.resolved_at < :before
+        and not exists (select from repos r where r.repo = i.repo)
+        and not exists (select from requests q where q.repo = i.repo)
+    for update of i skip locked
+), deleted as (
+    delete from identities i using slice s where i.repo = s.repo returning true
+)
+select (select count(*) from deleted) as rows, repo from page order by repo desc limit 1;
+
 -- name: expire_access_tokens
 -- Access tokens that hold no more.
 with slice as (

@@ -1,17 +1,19 @@
-"""The lexical arm: candidates in, ranked hits out."""
+"""Candidates of both arms in, ranked hits out."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from operator import attrgetter
 from typing import Final
 
 from appview.keys import Key
-from appview.search.candidates import Candidate, Candidates
+from appview.search.candidates import Candidate
+from appview.search.marks import Judge, Marks
 from appview.search.query import ParsedQuery
-from appview.search.ranking import LexicalScorer, order_key, prepare_scorer
+from appview.search.ranking import order_key
 
 OrderKey = tuple[float, int, str, str, str]
 
@@ -35,7 +37,7 @@ class Hit:
     """A memory that a search recalls. `duplicates`: others of its author and Space with equal content, best first."""
 
     key: Key
-    raw_score: float
+    marks: Marks
     order: OrderKey
     duplicates: Sequence[Key] = ()
 
@@ -43,7 +45,7 @@ class Hit:
 @dataclass(frozen=True, slots=True, repr=False)
 class _Scored:
     order: OrderKey
-    score: float
+    marks: Marks
     candidate: Candidate
 
     @property
@@ -62,12 +64,12 @@ class Ranking:
     def __init__(
         self,
         query: ParsedQuery,
-        scorer: LexicalScorer,
+        judge: Judge,
         scored: Sequence[_Scored],
         wanted: int,
         through: OrderKey | None,
     ) -> None:
-        self.scorer = scorer
+        self.judge = judge
         self.hits: list[Hit] = []
         self.suppressed: list[OrderKey] = []
         self.capped = False
@@ -100,6 +102,22 @@ class Ranking:
     def rank_of(self, order: OrderKey) -> int:
         """The place, from 1, that belongs to an order key among the hits."""
         return bisect_left(self.hits, order, key=lambda hit: hit.order) + 1
+
+    def ranks_in_arms(self, marks: Marks, order: OrderKey) -> tuple[int | None, int | None]:
+        """The places, from 1, among what each arm found that is in effect, equal contents once; None: not found."""
+        found = [(each.marks, each.order) for each in self._distinct]
+        return (
+            _rank(marks.lexical, order, [(other.lexical, at) for other, at in found]),
+            _rank(marks.likeness, order, [(other.likeness, at) for other, at in found]),
+        )
+
+    @cached_property
+    def _distinct(self) -> list[_Scored]:
+        first: dict[tuple[str, str, int], _Scored] = {}
+        for scored in self._scored:
+            if not scored.candidate.masked and self._verdict(scored) is not False:
+                first.setdefault(scored.content, scored)
+        return list(first.values())
 
     def count_suppressed_above(self, hit: Hit | None) -> int:
         """How many replaced memories would outrank a hit; without one, all that match."""
@@ -162,28 +180,38 @@ class Ranking:
             duplicates.append(scored.candidate.key)
         else:
             others = self._duplicates[scored.content] = []
-            self.hits.append(Hit(scored.candidate.key, scored.score, scored.order, others))
+            self.hits.append(Hit(scored.candidate.key, scored.marks, scored.order, others))
+
+
+def _rank(mark: float | None, order: OrderKey, others: Iterable[tuple[float | None, OrderKey]]) -> int | None:
+    if mark is None:
+        return None
+    return 1 + sum(1 for other, at in others if other is not None and (-other, at[1:]) < (-mark, order[1:]))
 
 
 def rank_candidates(
-    query: ParsedQuery, candidates: Candidates, *, min_score: int, wanted: int, through: Candidate | None = None
+    query: ParsedQuery,
+    candidates: Sequence[Candidate],
+    judge: Judge,
+    *,
+    min_score: int,
+    wanted: int,
+    through: Candidate | None = None,
 ) -> Ranking:
     """Order what passes phrases, exclusions and `min_score` (0–1000); of equal contents keep the best.
 
     So many hits are `wanted`, and all `through` the place where that candidate stands or would stand.
     """
-    scorer = prepare_scorer(query.terms, candidates.corpus)
-    scored = [_score(candidate, scorer) for candidate in candidates.memories]
-    passing = [each for each in scored if scorer.calibrate(each.score) >= min_score]
-    passing.sort(key=attrgetter("order"))
-    return Ranking(query, scorer, passing, wanted, None if through is None else _score(through, scorer).order)
+    scored: list[_Scored] = []
+    for candidate in candidates:
+        marks = judge.mark(candidate)
+        if marks is not None and marks.score >= min_score:
+            scored.append(_Scored(order_of(candidate, marks), marks, candidate))
+    scored.sort(key=attrgetter("order"))
+    last = None if through is None else judge.mark(through)
+    return Ranking(query, judge, scored, wanted, None if through is None or last is None else order_of(through, last))
 
 
-def order_of(candidate: Candidate, score: float) -> OrderKey:
-    """What a candidate with this score is sorted by."""
-    return order_key(score, candidate.effective_at, *candidate.key)
-
-
-def _score(candidate: Candidate, scorer: LexicalScorer) -> _Scored:
-    score = scorer.score(candidate.term_count, candidate.occurrences)
-    return _Scored(order_of(candidate, score), score, candidate)
+def order_of(candidate: Candidate, marks: Marks) -> OrderKey:
+    """What a candidate with these marks is sorted by."""
+    return order_key(marks.fused, candidate.effective_at, *candidate.key)

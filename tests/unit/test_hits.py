@@ -11,11 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from appview.keys import Key
-from appview.search import lexical
+from appview.search import hits
 from appview.search.candidates import Candidate, Candidates
-from appview.search.lexical import MAX_SUPPRESSED, Ranking, rank_candidates
+from appview.search.hits import MAX_SUPPRESSED, Ranking, rank_candidates
+from appview.search.marks import Judge
 from appview.search.query import parse_query
-from appview.search.ranking import Corpus
+from appview.search.ranking import Corpus, prepare_scorer
 from memory.terms import index_terms
 from tests.text_search import parse_vector
 
@@ -42,13 +43,19 @@ def candidates_of(contents: Sequence[str], masked: Sequence[bool] = ()) -> tuple
     return found, {memory.key: content for memory, content in zip(memories, contents, strict=True)}
 
 
+def rank(q: str, candidates: Candidates, *, wanted: int, through: Candidate | None = None) -> Ranking:
+    query = parse_query(q)
+    judge = Judge(prepare_scorer(query.terms, candidates.corpus))
+    return rank_candidates(query, candidates.memories, judge, min_score=0, wanted=wanted, through=through)
+
+
 def ranked(
     q: str, contents: Sequence[str], *, wanted: int, masked: Sequence[bool] = (), through: int | None = None
 ) -> Ranking:
     """The settled ranking, which asked for few contents at a time."""
     candidates, texts = candidates_of(contents, masked)
     explained = None if through is None else candidates.memories[through]
-    ranking = rank_candidates(parse_query(q), candidates, min_score=0, wanted=wanted, through=explained)
+    ranking = rank(q, candidates, wanted=wanted, through=explained)
     while ranking.undecided:
         assert len(ranking.undecided) <= 50
         ranking.decide({key: texts[key] for key in ranking.undecided})
@@ -70,7 +77,7 @@ def test_what_is_explained_is_reached_however_far_down_it_stands() -> None:
 
 @pytest.mark.parametrize(("name", "bound"), [("MAX_RECHECKS", 70), ("MAX_RECHECKED_BYTES", 70 * 13)])
 def test_a_phrase_that_nobody_has_ends_at_the_bound(monkeypatch: pytest.MonkeyPatch, name: str, bound: int) -> None:
-    monkeypatch.setattr(lexical, name, bound)
+    monkeypatch.setattr(hits, name, bound)
     ranking = ranked('"green tea"', [f"tea green {number:03}" for number in range(200)], wanted=26)
     assert ranking.rechecks == 70
     assert ranking.capped
@@ -100,7 +107,7 @@ def test_of_replaced_memories_one_more_than_is_told_is_looked_at() -> None:
 
 def test_what_is_gone_meanwhile_is_no_hit() -> None:
     candidates, texts = candidates_of(["green tea", "green tea too"])
-    ranking = rank_candidates(parse_query('"green tea"'), candidates, min_score=0, wanted=5)
+    ranking = rank('"green tea"', candidates, wanted=5)
     gone, *others = ranking.undecided
     ranking.decide({key: texts[key] for key in others})
     assert [hit.key for hit in ranking.hits] == others
@@ -110,7 +117,7 @@ def test_what_is_gone_meanwhile_is_no_hit() -> None:
 def test_what_needs_no_recheck_is_not_asked_for() -> None:
     candidates, _ = candidates_of(["green tea", "tea"])
     certain = replace(candidates, memories=[replace(memory, needs_recheck=False) for memory in candidates.memories])
-    ranking = rank_candidates(parse_query("green tea"), certain, min_score=0, wanted=5)
+    ranking = rank("green tea", certain, wanted=5)
     assert ranking.undecided == []
     assert len(ranking.hits) == 2
 

@@ -1,0 +1,161 @@
+"""The two arms of a search, side by side: what has the query's words, and what means the like."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from appview.call import Resources
+from appview.filters import Filters
+from appview.keys import Key
+from appview.search.candidates import Candidate, Candidates, Explained
+from appview.search.fusion import Calibration
+from appview.search.marks import Judge
+from appview.search.query import ParsedQuery
+from appview.search.ranking import Corpus, prepare_scorer
+from appview.search.semantic import Aim, Near
+from appview.store.search import explain_candidate, find_candidates
+from appview.store.semantic import Sought, StoredModel, find_near, load_model, measure
+from appview.store.service import plan_anew, share_snapshot, take_snapshot
+from memory.queries import Connection
+from memory.space import ReadableSpaces
+from memory.tasks import TaskGroup
+
+MAX_MEASURED: Final = 300
+"""Memories with the query's words, best first, whose likeness is looked up where the semantic arm did not bring it."""
+
+_NO_CANDIDATES: Final = Candidates((), Corpus(0, 0.0, {}), capped=False, any_of=())
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """One state of the index, and what a search needs beside it."""
+
+    conn: Connection
+    resources: Resources
+
+    @asynccontextmanager
+    async def beside(self) -> AsyncGenerator[Connection]:
+        """Another connection that sees the same, for a statement at the same time."""
+        shared = await share_snapshot(self.conn)
+        async with self.resources.database.transaction(isolation="repeatable_read", readonly=True) as conn:
+            await take_snapshot(conn, shared)
+            yield conn
+
+
+@asynccontextmanager
+async def search_snapshot(resources: Resources) -> AsyncGenerator[Snapshot]:
+    """Wait for a turn, and lend one state of the index for all of a search. Raise TooBusy."""
+    async with (
+        resources.searches.turn(),
+        resources.database.transaction(isolation="repeatable_read", readonly=True) as conn,
+    ):
+        yield Snapshot(conn, resources)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Inquiry:
+    """What both arms are asked. `by_words`, `by_meaning`: which. `explained`: a memory that is looked at anyway."""
+
+    query: ParsedQuery
+    filters: Filters
+    watermark: datetime | None
+    by_words: bool
+    by_meaning: bool
+    explained: Key | None
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Findings:
+    """What the arms found. `candidates` of `words` and all others, each once; `judge` marks them.
+
+    `by_meaning`: whether the semantic arm was there. `indexed_at`: when the latest of all was indexed.
+    """
+
+    words: Candidates
+    candidates: Sequence[Candidate]
+    judge: Judge
+    explained: Explained | None
+    by_meaning: bool
+    indexed_at: datetime | None
+
+
+async def ask_arms(snapshot: Snapshot, inquiry: Inquiry, *, spaces: ReadableSpaces) -> Findings:
+    """Ask both arms at the same time, as far as they are wanted and there."""
+    conn, query = snapshot.conn, inquiry.query
+    model = None
+    if inquiry.by_meaning and not query.is_empty and snapshot.resources.query_models is not None:
+        model = await load_model(conn, snapshot.resources.search_model)
+    words, explained = _NO_CANDIDATES, None
+    async with TaskGroup() as tasks:
+        meaning = None if model is None else tasks.create_task(_ask_meaning(snapshot, inquiry, model, spaces=spaces))
+        if not query.is_empty and inquiry.by_words:
+            words = await find_candidates(conn, query, inquiry.filters, watermark=inquiry.watermark, spaces=spaces)
+        if inquiry.explained is not None:
+            explained = await explain_candidate(conn, query, inquiry.filters, inquiry.explained, spaces=spaces)
+    near = None if meaning is None else meaning.result()
+    scorer = prepare_scorer(query.terms, words.corpus) if inquiry.by_words else None
+    if near is None:
+        return Findings(words, words.memories, Judge(scorer), explained, by_meaning=False, indexed_at=words.indexed_at)
+    judge = Judge(scorer, near.found.likeness, near.calibration)
+    missing = await asyncio.to_thread(_unmeasured, judge, words.memories) if near.found.capped else []
+    if explained is not None and explained.candidate.key not in near.found.likeness:
+        missing.append(explained.candidate.key)
+    if missing:
+        more = await measure(conn, near.sought, near.aim, missing, spaces=spaces)
+        judge = Judge(scorer, {**near.found.likeness, **more}, near.calibration)
+    known = {candidate.key for candidate in words.memories}
+    others = [candidate for candidate in near.found.memories if candidate.key not in known]
+    times = [candidate.indexed_at for candidate in near.found.memories]
+    if words.indexed_at is not None:
+        times.append(words.indexed_at)
+    return Findings(
+        words, [*words.memories, *others], judge, explained, by_meaning=True, indexed_at=max(times, default=None)
+    )
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class _Meaning:
+    sought: Sought
+    aim: Aim
+    found: Near
+    calibration: Calibration
+
+
+async def _ask_meaning(
+    snapshot: Snapshot, inquiry: Inquiry, model: StoredModel, *, spaces: ReadableSpaces
+) -> _Meaning | None:
+    models = snapshot.resources.query_models
+    assert models is not None
+    private = bool(inquiry.filters.reach(spaces).spaces.spaces)
+    vector = await models.embed(model.name, inquiry.query.wording, private=private)
+    if vector is None:
+        return None
+    sought = Sought(model, vector)
+    async with snapshot.beside() as conn:
+        await plan_anew(conn)
+        found, aim = await find_near(
+            conn, sought, inquiry.query, inquiry.filters, watermark=inquiry.watermark, spaces=spaces
+        )
+    return _Meaning(sought, aim, found, _calibration(model.calibration))
+
+
+def _calibration(measured: Mapping[str, object]) -> Calibration:
+    match measured:
+        case {"low": float(low), "high": float(high)}:
+            return Calibration(low, high)
+        case _:
+            return Calibration()
+
+
+def _unmeasured(judge: Judge, candidates: Sequence[Candidate]) -> list[Key]:
+    """What has the query's words and is not among the nearest, the best by words first."""
+    scorer, likeness = judge.scorer, judge.likeness or {}
+    far = [candidate for candidate in candidates if candidate.key not in likeness]
+    if scorer is not None:
+        far.sort(key=lambda each: scorer.score(each.term_count, each.occurrences), reverse=True)
+    return [candidate.key for candidate in far[:MAX_MEASURED]]

@@ -1,0 +1,57 @@
+"""The semantic arm: what a query's vector is compared with, and how near that makes a memory.
+
+The vectors of one model all point to much the same side, those of texts that say little above all. What the memories
+of a search have in common tells none of them from the others, so part of it is taken off the query: that ranks as if it
+were taken off the memories, whose vectors stay as they are stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import sqrt
+from operator import mul
+from typing import Final
+
+from appview.keys import Key
+from appview.search.candidates import Candidate
+
+CENTRED_SHARE: Final = 0.5
+"""How much of the mean is taken off: chosen on questions to conversations, a fifth more or less changes little."""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Aim:
+    """What memories' vectors are compared with, by their cosine."""
+
+    vector: Sequence[float]  # of any length
+    length: float
+    offset: float
+
+    def likeness(self, distance: float) -> float:
+        """How near a memory is, by its cosine distance to `vector`: as a cosine is, with what all share taken off."""
+        return (1.0 - distance) * self.length + self.offset
+
+
+def take_aim(query: Sequence[float], mean: Sequence[float] | None) -> Aim:
+    """Aim a query's vector, of unit length, at memories with this mean; None: nothing is known of them."""
+    if mean is None:
+        return Aim(query, 1.0, 0.0)
+    vector = [mine - CENTRED_SHARE * common for mine, common in zip(query, mean, strict=True)]
+    return Aim(vector, sqrt(_dot(vector, vector)), CENTRED_SHARE * _dot(mean, mean))
+
+
+def _dot(one: Sequence[float], other: Sequence[float]) -> float:
+    return sum(map(mul, one, other))
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Near:
+    """What the semantic arm found: candidates, nearest first, and how near each is.
+
+    `capped`: others that pass the filters are farther than the last of these.
+    """
+
+    memories: Sequence[Candidate]
+    likeness: Mapping[Key, float]
+    capped: bool

@@ -1,0 +1,175 @@
+-- The semantic arm: what is nearest to a query by the meaning of its passages. A memory is as near as its nearest passage.
+-- `:query` is a vector of the serving `:model`, as text. `recheck` and `:watermark` are those of the lexical arm.
+
+-- name: serving_model
+-- The model that searches go by, and what was measured of it.
+select model, dimensions, calibration from embedding_models where state = 'serving';
+
+-- name: named_model
+-- A model that is kept, whether it serves or not, and what was measured of it.
+select model, dimensions, calibration from embedding_models where model = :model;
+
+-- name: mean_of
+-- The mean of vectors in these repos, of as many as a sample needs: what their texts have in common tells none of them from
+-- the others. Null where there is none.
+select avg(v.embedding)::text as mean
+from (
+    select e.embedding
+    from repos r
+    cross join lateral (
+        select e.embedding
+        from embeddings e
+        where e.repo = r.repo and e.space = r.space and e.model = :model::text and e.chunk = 0
+        order by e.repo, e.space, e.model, e.rkey
+        limit :sample
+    ) e
+    where r.visible and r.repo = any(:repos::text[])
+        and (r.space = '' and :public::bool or r.space = any(:spaces::text[]))
+    order by r.repo, r.space
+    limit :sample
+) v;
+
+-- name: nearest_of
+-- The nearest among what some authors have in `:spaces`, and if `:public`, in public: all are compared.
+with compared as materialized (
+    select e.repo, e.space, e.rkey, min(e.embedding <=> :query::text::halfvec) + 0 as distance -- `+ 0`: by no index
+    from repos r
+    join embeddings e on e.repo = r.repo and e.space = r.space and e.model = :model::text
+    where r.visible and r.repo = any(:repos::text[])
+        and (r.space = '' and :public::bool or r.space = any(:spaces::text[]))
+    group by e.repo, e.space, e.rkey
+)
+select
+    m.repo, m.space, m.rkey, m.term_count, m.effective_at, m.indexed_at, m.content_bytes, n.distance,
+    case
+        when :include_superseded::bool then false
+        when :as_of::timestamptz is null then m.masked_from is not null
+        when m.masked_spans is null then m.masked_from is not null and m.masked_from <= :as_of
+        else m.masked_spans @> :as_of
+    end as masked,
+    hashtextextended(m.content, 0) as content_hash, coalesce(m.terms @@ :recheck::tsquery, false) as needs_recheck
+from compared n
+join memories m on m.repo = n.repo and m.space = n.space and m.rkey = n.rkey
+where (:as_of is null or m.effective_at <= :as_of)
+    and (:watermark::timestamptz is null or m.indexed_at <= :watermark)
+    and (:required::tsquery is null or m.terms @@ :required)
+    and (:excluded::tsquery is null or not m.terms @@ :excluded)
+    and (:kinds::text[] is null or coalesce(m.kind, '') = any(:kinds))
+    and (:scopes::text[] is null or coalesce(m.scope, '') = any(:scopes))
+    and (:agents::text[] is null or coalesce(m.agent, '') = any(:agents))
+    and (:clients::text[] is null or coalesce(m.client, '') = any(:clients))
+    and (:created_after::timestamptz is null or m.created_at >= :created_after)
+    and (:created_before::timestamptz is null or m.created_at < :created_before)
+    and (:occurred_after::timestamptz is null or m.occurred_to > :occurred_after)
+    and (:occurred_before::timestamptz is null or m.occurred_from < :occurred_before)
+order by n.distance, n.repo, n.space, n.rkey
+limit :max_candidates::int;
+
+-- name: distances_by_key
+-- How near some memories are that the lexical arm found, of those that have a vector.
+select e.repo, e.space, e.rkey, min(e.embedding <=> :query::text::halfvec) as distance
+from unnest((select :repos::text[]), (select :spaces_of::text[]), (select :rkeys::text[])) as k (repo, space, rkey)
+cross join lateral (
+    select * from embeddings e
+    where e.repo = k.repo and e.space = k.space and e.model = :model::text and e.rkey = k.rkey
+    offset 0 -- so that each memory is gone to by its key
+) e
+join repos r on r.repo = e.repo and r.space = e.space and r.visible
+where e.space = '' or e.space = any(:spaces::text[])
+group by e.repo, e.space, e.rkey;
+
+-- name: scan_far
+-- How the index over all authors is gone through, until the end of the transaction: on and on, in the order of distance,
+-- until enough passes the filters.
+select
+    set_config('hnsw.iterative_scan', 'strict_order', true), set_config('hnsw.ef_search', :ef_search::text, true),
+    set_config('hnsw.max_scan_tuples', :max_scanned::text, true);
+
+-- name: count_matches
+-- How many public memories pass the filters, up to `:max_counted`.
+select count(*)
+from (
+    select
+    from memories m
+    join repos r on r.repo = m.repo and r.space = m.space and r.visible
+    where m.space = ''
+        and (:as_of::timestamptz is null or m.effective_at <= :as_of)
+        and (:watermark::timestamptz is null or m.indexed_at <= :watermark)
+        and (:required::tsquery is null or m.terms @@ :required)
+        and (:excluded::tsquery is null or not m.terms @@ :excluded)
+        and (:kinds::text[] is null or coalesce(m.kind, '') = any(:kinds))
+        and (:scopes::text[] is null or coalesce(m.scope, '') = any(:scopes))
+        and (:agents::text[] is null or coalesce(m.agent, '') = any(:agents))
+        and (:clients::text[] is null or coalesce(m.client, '') = any(:clients))
+        and (:created_after::timestamptz is null or m.created_at >= :created_after)
+        and (:created_before::timestamptz is null or m.created_at < :created_before)
+        and (:occurred_after::timestamptz is null or m.occurred_to > :occurred_after)
+        and (:occurred_before::timestamptz is null or m.occurred_from < :occurred_before)
+    limit :max_counted
+) m;
+
+-- name: nearest_by_index
+-- The nearest public memories of all authors that pass the filters, by the model's index: nearly all of them, nearly always.
+-- The width of the vectors, 384, is written anew for models of other widths.
+select
+    m.repo, m.space, m.rkey, m.term_count, m.effective_at, m.indexed_at, m.content_bytes,
+    e.embedding::halfvec(384) <=> :query::text::halfvec(384) as distance,
+    case
+        when :include_superseded::bool then false
+        when :as_of::timestamptz is null then m.masked_from is not null
+        when m.masked_spans is null then m.masked_from is not null and m.masked_from <= :as_of
+        else m.masked_spans @> :as_of
+    end as masked,
+    hashtextextended(m.content, 0) as content_hash, coalesce(m.terms @@ :recheck::tsquery, false) as needs_recheck
+from embeddings e
+join memories m on m.repo = e.repo and m.space = e.space and m.rkey = e.rkey
+join repos r on r.repo = m.repo and r.space = m.space and r.visible
+where e.space = '' and e.model = :model::text
+    and (:as_of is null or m.effective_at <= :as_of)
+    and (:watermark::timestamptz is null or m.indexed_at <= :watermark)
+    and (:required::tsquery is null or m.terms @@ :required)
+    and (:excluded::tsquery is null or not m.terms @@ :excluded)
+    and (:kinds::text[] is null or coalesce(m.kind, '') = any(:kinds))
+    and (:scopes::text[] is null or coalesce(m.scope, '') = any(:scopes))
+    and (:agents::text[] is null or coalesce(m.agent, '') = any(:agents))
+    and (:clients::text[] is null or coalesce(m.client, '') = any(:clients))
+    and (:created_after::timestamptz is null or m.created_at >= :created_after)
+    and (:created_before::timestamptz is null or m.created_at < :created_before)
+    and (:occurred_after::timestamptz is null or m.occurred_to > :occurred_after)
+    and (:occurred_before::timestamptz is null or m.occurred_from < :occurred_before)
+order by e.embedding::halfvec(384) <=> :query::text::halfvec(384)
+limit :max_candidates;
+
+-- name: nearest_among_few
+-- The same where few memories pass the filters: all of them are compared.
+select
+    m.repo, m.space, m.rkey, m.term_count, m.effective_at, m.indexed_at, m.content_bytes, e.distance,
+    case
+        when :include_superseded::bool then false
+        when :as_of::timestamptz is null then m.masked_from is not null
+        when m.masked_spans is null then m.masked_from is not null and m.masked_from <= :as_of
+        else m.masked_spans @> :as_of
+    end as masked,
+    hashtextextended(m.content, 0) as content_hash, coalesce(m.terms @@ :recheck::tsquery, false) as needs_recheck
+from memories m
+join repos r on r.repo = m.repo and r.space = m.space and r.visible
+cross join lateral (
+    select min(e.embedding <=> :query::text::halfvec) + 0 as distance -- `+ 0`: by no index
+    from embeddings e
+    where e.repo = m.repo and e.space = m.space and e.model = :model::text and e.rkey = m.rkey
+) e
+where m.space = '' and e.distance is not null
+    and (:as_of is null or m.effective_at <= :as_of)
+    and (:watermark::timestamptz is null or m.indexed_at <= :watermark)
+    and (:required::tsquery is null or m.terms @@ :required)
+    and (:excluded::tsquery is null or not m.terms @@ :excluded)
+    and (:kinds::text[] is null or coalesce(m.kind, '') = any(:kinds))
+    and (:scopes::text[] is null or coalesce(m.scope, '') = any(:scopes))
+    and (:agents::text[] is null or coalesce(m.agent, '') = any(:agents))
+    and (:clients::text[] is null or coalesce(m.client, '') = any(:clients))
+    and (:created_after::timestamptz is null or m.created_at >= :created_after)
+    and (:created_before::timestamptz is null or m.created_at < :created_before)
+    and (:occurred_after::timestamptz is null or m.occurred_to > :occurred_after)
+    and (:occurred_before::timestamptz is null or m.occurred_from < :occurred_before)
+order by e.distance, m.repo, m.rkey
+limit :max_candidates;

@@ -1,0 +1,300 @@
+-- name: request_embeddings
+-- New contents wait for a vector of each model; what was asked for their keys before is replaced.
+insert into embedding_requests (repo, space, model, rkey, cid, urgent)
+select k.repo, k.space, e.model, k.rkey, k.cid, :urgent
+from unnest(:repos::text[], :spaces::text[], :rkeys::text[], :cids::text[]) as k (repo, space, rkey, cid)
+cross join embedding_models e
+order by k.repo, k.space, e.model, k.rkey
+on conflict (repo, space, model, rkey) do update set
+    cid = excluded.cid, urgent = excluded.urgent, not_before = '-infinity', attempts = 0;
+
+-- name: delete_embeddings
+-- Vectors of contents that are no more.
+delete from embeddings e
+using unnest(:repos::text[], :spaces::text[], :rkeys::text[]) as k (repo, space, rkey), embedding_models m
+where (e.repo, e.space, e.model, e.rkey) = (k.repo, k.space, m.model, k.rkey);
+
+-- name: delete_embedding_requests
+-- Nobody waits for vectors of memories that are no more.
+delete from embedding_requests r
+using unnest(:repos::text[], :spaces::text[], :rkeys::text[]) as k (repo, space, rkey), embedding_models m
+where (r.repo, r.space, r.model, r.rkey) = (k.repo, k.space, m.model, k.rkey);
+
+-- name: models
+-- All models, the serving one first.
+select model, dimensions, state, added_at, serve_at_share, walks, calibration, calibrated_at
+from embedding_models
+order by state <> 'serving', added_at, model;
+
+-- name: add_model
+-- A model that is new. The first one serves from the start: without it there would be none.
+insert into embedding_models (model, dimensions, state, added_at, serve_at_share)
+select
+    :model::text, :dimensions,
+    case when exists (select from embedding_models) then 'filling' else 'serving' end,
+    clock_timestamp(), :serve_at_share
+on conflict (model) do update set serve_at_share = excluded.serve_at_share;
+
+-- name: lock_models
+-- Nobody else changes which model serves.
+select model from embedding_models order by model for update;
+
+-- name: stand_by
+-- The model that served is kept filled, so that one can go back to it.
+update embedding_models set state = 'standby' where state = 'serving' and model <> :model;
+
+-- name: serve_model
+-- Searches go by this model from now on.
+update embedding_models set state = 'serving' where model = :model;
+
+-- name: forget_model
+-- Nothing more is embedded by this model, unless it serves.
+delete from embedding_models where model = :model and state <> 'serving';
+
+-- name: drop_some_embeddings
+-- Vectors of a model that is not kept any more, so many at once.
+delete from embeddings
+where ctid = any(array(
+    select ctid from embeddings e
+    where not exists (select from embedding_models m where m.model = e.model)
+    limit :count
+));
+
+-- name: drop_some_requests
+-- What waits for a model that is not kept any more, so many at once.
+delete from embedding_requests
+where ctid = any(array(
+    select ctid from embedding_requests r
+    where not exists (select from embedding_models m where m.model = r.model)
+    limit :count
+));
+
+-- name: index_statements
+-- The index of a model's public vectors, as a statement: for searches over all authors.
+select format(
+    'create index concurrently if not exists %I on embeddings using hnsw ((embedding::halfvec(%s)) halfvec_cosine_ops) '
+    'with (m = 16, ef_construction = 128) where space = '''' and model = %L',
+    'embeddings_nearest_' || encode(substring(sha256(model::bytea) for 6), 'hex'), dimensions, model
+) as create_index,
+'embeddings_nearest_' || encode(substring(sha256(model::bytea) for 6), 'hex') as name,
+coalesce((
+    select i.indisvalid
+    from pg_class c
+    join pg_index i on i.indexrelid = c.oid
+    where c.relnamespace = 'public'::regnamespace
+        and c.relname = 'embeddings_nearest_' || encode(substring(sha256(model::bytea) for 6), 'hex')
+), false) as valid,
+format('drop index concurrently if exists %I', 'embeddings_nearest_' || encode(substring(sha256(model::bytea) for 6), 'hex'))
+    as drop_index
+from (values (:model::text, :dimensions::integer)) as m (model, dimensions);
+
+-- name: claim_urgent
+-- Takes requests that came live: of each of some repos the newest, going round from the repo after `:after`.
+with recursive waiting as (
+    (
+        select r.repo, r.space
+        from embedding_requests r
+        where r.urgent and r.model = :model and (r.repo, r.space) > (:after_repo::text, :after_space::text)
+            and r.not_before <= clock_timestamp() and (r.space = '' or :with_spaces)
+        order by r.repo, r.space
+        limit 1
+    )
+    union all
+    select n.repo, n.space
+    from waiting w
+    cross join lateral (
+        select r.repo, r.space
+        from embedding_requests r
+        where r.urgent and r.model = :model and (r.repo, r.space) > (w.repo, w.space)
+            and r.not_before <= clock_timestamp() and (r.space = '' or :with_spaces)
+        order by r.repo, r.space
+        limit 1
+    ) n
+),
+picked as materialized (
+    select n.repo, n.space, n.rkey
+    from (select repo, space from waiting limit :count) w
+    cross join lateral (
+        select r.repo, r.space, r.rkey
+        from embedding_requests r
+        where r.urgent and r.model = :model and r.repo = w.repo and r.space = w.space
+            and r.not_before <= clock_timestamp()
+        order by r.rkey desc
+        limit :each
+        for update skip locked
+    ) n
+    limit :count
+)
+update embedding_requests r set
+    not_before = clock_timestamp() + make_interval(secs => :lease_s), attempts = least(r.attempts + 1, 1000)
+from picked p
+where (r.repo, r.space, r.model, r.rkey) = (p.repo, p.space, :model, p.rkey)
+returning r.repo, r.space, r.rkey, r.cid, r.attempts;
+
+-- name: claim_any
+-- The same of all requests.
+with recursive waiting as (
+    (
+        select r.repo, r.space
+        from embedding_requests r
+        where r.model = :model and (r.repo, r.space) > (:after_repo::text, :after_space::text)
+            and r.not_before <= clock_timestamp() and (r.space = '' or :with_spaces)
+        order by r.repo, r.space
+        limit 1
+    )
+    union all
+    select n.repo, n.space
+    from waiting w
+    cross join lateral (
+        select r.repo, r.space
+        from embedding_requests r
+        where r.model = :model and (r.repo, r.space) > (w.repo, w.space)
+            and r.not_before <= clock_timestamp() and (r.space = '' or :with_spaces)
+        order by r.repo, r.space
+        limit 1
+    ) n
+),
+picked as materialized (
+    select n.repo, n.space, n.rkey
+    from (select repo, space from waiting limit :count) w
+    cross join lateral (
+        select r.repo, r.space, r.rkey
+        from embedding_requests r
+        where r.model = :model and r.repo = w.repo and r.space = w.space and r.not_before <= clock_timestamp()
+        order by r.rkey desc
+        limit :each
+        for update skip locked
+    ) n
+    limit :count
+)
+update embedding_requests r set
+    not_before = clock_timestamp() + make_interval(secs => :lease_s), attempts = least(r.attempts + 1, 1000)
+from picked p
+where (r.repo, r.space, r.model, r.rkey) = (p.repo, p.space, :model, p.rkey)
+returning r.repo, r.space, r.rkey, r.cid, r.attempts;
+
+-- name: claimed_contents
+-- The contents that claimed requests mean; none where the memory is another by now, or gone.
+select m.repo, m.space, m.rkey, m.content
+from unnest(:repos::text[], :spaces::text[], :rkeys::text[], :cids::text[]) as k (repo, space, rkey, cid)
+join memories m on (m.repo, m.space, m.rkey) = (k.repo, k.space, k.rkey) and m.cid = k.cid;
+
+-- name: store_embeddings
+-- Vectors of contents that are still those; who is about to change one is not waited for, nor are its vectors stored.
+with held as materialized (
+    select m.repo, m.space, m.rkey
+    from memories m
+    join unnest(:repos::text[], :spaces::text[], :rkeys::text[], :cids::text[]) as k (repo, space, rkey, cid)
+        on (m.repo, m.space, m.rkey) = (k.repo, k.space, k.rkey) and m.cid = k.cid
+    for share of m skip locked
+),
+done as (
+    delete from embedding_requests r
+    using held h, unnest(:repos, :spaces, :rkeys, :cids) as k (repo, space, rkey, cid)
+    where (r.repo, r.space, r.model, r.rkey) = (h.repo, h.space, :model::text, h.rkey)
+        and (k.repo, k.space, k.rkey) = (h.repo, h.space, h.rkey) and r.cid = k.cid
+),
+stored as (
+    insert into embeddings (repo, space, model, rkey, chunk, embedding)
+    select h.repo, h.space, :model, h.rkey, v.chunk, v.embedding::halfvec
+    from unnest(
+        :vector_repos::text[], :vector_spaces::text[], :vector_rkeys::text[], :chunks::smallint[], :vectors::text[]
+    ) as v (repo, space, rkey, chunk, embedding)
+    join held h on (h.repo, h.space, h.rkey) = (v.repo, v.space, v.rkey)
+    on conflict (repo, space, model, rkey, chunk) do update set embedding = excluded.embedding
+)
+select repo, space, rkey from held;
+
+-- name: drop_requests
+-- Requests for contents that are others by now, or gone. Who is about to change one is not waited for.
+with stale as materialized (
+    select r.repo, r.space, r.rkey
+    from embedding_requests r
+    join unnest(:repos::text[], :spaces::text[], :rkeys::text[], :cids::text[]) as k (repo, space, rkey, cid)
+        on (r.repo, r.space, r.model, r.rkey, r.cid) = (k.repo, k.space, :model::text, k.rkey, k.cid)
+    where not exists (
+        select from memories m where (m.repo, m.space, m.rkey) = (k.repo, k.space, k.rkey) and m.cid = k.cid
+    )
+    for update of r skip locked
+)
+delete from embedding_requests r
+using stale s
+where (r.repo, r.space, r.model, r.rkey) = (s.repo, s.space, :model, s.rkey);
+
+-- name: postpone_requests
+-- Lets these be claimed again after a while. Who is about to change one is not waited for.
+with claimed as materialized (
+    select r.repo, r.space, r.rkey, k.wait_s
+    from embedding_requests r
+    join unnest(:repos::text[], :spaces::text[], :rkeys::text[], :cids::text[], :waits_s::float8[])
+        as k (repo, space, rkey, cid, wait_s)
+        on (r.repo, r.space, r.model, r.rkey, r.cid) = (k.repo, k.space, :model::text, k.rkey, k.cid)
+    for update of r skip locked
+)
+update embedding_requests r set not_before = clock_timestamp() + make_interval(secs => c.wait_s)
+from claimed c
+where (r.repo, r.space, r.model, r.rkey) = (c.repo, c.space, :model, c.rkey);
+
+-- name: walk
+-- The next memories of a walk, and asks for the vectors that are neither there nor asked for. Who is about to change a
+-- memory is not waited for, and asks by itself.
+with walked as materialized (
+    select m.repo, m.space, m.rkey
+    from memories m
+    where (m.repo, m.space, m.rkey) > (:repo::text, :space::text, :rkey::text)
+    order by m.repo, m.space, m.rkey
+    limit :count
+),
+lacking as materialized (
+    select m.repo, m.space, m.rkey, m.cid
+    from walked w
+    join memories m on (m.repo, m.space, m.rkey) = (w.repo, w.space, w.rkey)
+    where not exists (
+        select from embeddings e where (e.repo, e.space, e.model, e.rkey) = (w.repo, w.space, :model::text, w.rkey)
+    ) and not exists (
+        select from embedding_requests r where (r.repo, r.space, r.model, r.rkey) = (w.repo, w.space, :model, w.rkey)
+    )
+    for share of m skip locked
+),
+asked as (
+    insert into embedding_requests (repo, space, model, rkey, cid, urgent)
+    select l.repo, l.space, :model, l.rkey, l.cid, false
+    from lacking l
+    order by l.repo, l.space, l.rkey
+    on conflict (repo, space, model, rkey) do nothing
+    returning 1
+)
+select w.repo, w.space, w.rkey, (select count(*) from walked) as walked, (select count(*) from asked) as asked
+from walked w
+order by w.repo desc, w.space desc, w.rkey desc
+limit 1;
+
+-- name: walk_position
+-- How far the walk of a model is; the row stays locked, so that one worker walks at a time.
+select walked_repo, walked_space, walked_rkey, walks
+from embedding_models
+where model = :model
+for update skip locked;
+
+-- name: move_walk
+-- How far the walk of a model is by now.
+update embedding_models set walked_repo = :repo, walked_space = :space, walked_rkey = :rkey, walks = walks + :walks
+where model = :model;
+
+-- name: store_calibration
+-- What was measured of a model.
+update embedding_models set calibration = :calibration::jsonb, calibrated_at = clock_timestamp() where model = :model;
+
+-- name: coverage
+-- Of each model: how many requests wait, how many of them failed before, and how old the memories are that wait longest.
+select m.model, m.dimensions, m.state, m.walks,
+    (select count(*) from embedding_requests r where r.model = m.model) as waiting,
+    (select count(*) from embedding_requests r where r.model = m.model and r.attempts > 3) as failing
+from embedding_models m
+order by m.state <> 'serving', m.added_at, m.model;
+
+-- name: count_embedded
+-- How many memories there are, and how many of them have a vector of a model.
+select
+    (select count(*) from memories) as memories,
+    (select count(*) from embeddings where model = :model and chunk = 0) as embedded;

