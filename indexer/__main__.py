@@ -13,7 +13,15 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 
-from indexer import backfill_command, deletions_command, record, resync_command, service
+from indexer import (
+    backfill_command,
+    calibrate_command,
+    deletions_command,
+    record,
+    reembed_command,
+    resync_command,
+    service,
+)
 from indexer.arrivals import OPERATOR, Place, RestoreOrdered, Source, SourceKind, TakedownOrdered
 from indexer.companion import WITH_PARENT
 from indexer.frames import MAX_SEQ
@@ -108,6 +116,24 @@ def _parser() -> argparse.ArgumentParser:
     )
     embed.add_argument(WITH_PARENT, action="store_true", help=argparse.SUPPRESS)
     embed.set_defaults(command=_embed)
+
+    reembed = commands.add_parser(
+        "reembed",
+        help="change the model that search by meaning goes by",
+        description=reembed_command.HELP,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    reembed_command.add_arguments(reembed)
+    reembed.set_defaults(command=_reembed, log_level=logging.WARNING)
+
+    calibrate = commands.add_parser(
+        "calibrate",
+        help="measure what the likenesses of a model mean",
+        description=calibrate_command.HELP,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    calibrate.add_argument("--model", metavar="NAME", help="which one (default: the one that serves)")
+    calibrate.set_defaults(command=_calibrate, log_level=logging.WARNING)
 
     crew = commands.add_parser("crew")  # started by `backfill` and `resync`, so it is not listed
     crew.add_argument("processes", type=int)
@@ -209,6 +235,14 @@ async def _repair(options: argparse.Namespace) -> int:
 async def _embed(options: argparse.Namespace) -> int:
     await service.embed(load(os.environ), with_parent=options.with_parent)
     return 0
+
+
+async def _reembed(options: argparse.Namespace) -> int:
+    return await service.reembed(load(os.environ), options)
+
+
+async def _calibrate(options: argparse.Namespace) -> int:
+    return await service.calibrate(load(os.environ), options.model)
 
 
 async def _crew(options: argparse.Namespace) -> int:

@@ -25,6 +25,7 @@ EVERY: Final = timedelta(hours=12)
 LOOK_EVERY_S: Final = 600.0
 # Nobody can read a table while it is written anew.
 REWRITTEN_BYTES_MAX: Final = 64 * 1024 * 1024
+VECTORS_SHARE: Final = 8
 LOCK_WAIT_S: Final = 2  # who waits for a lock keeps others waiting; a little more than autovacuum takes to give way
 LOCK_ATTEMPTS: Final = 5
 BETWEEN_ATTEMPTS_S: Final = 5.0
@@ -65,7 +66,7 @@ class Erasure:
         if changed:
             await erasure.vacuum(conn)
             sizes = await erasure.table_bytes(conn)
-            small = [table for table in erasure.REWRITTEN if sizes[table] <= self._rewritten_bytes_max]
+            small = [table for table in erasure.REWRITTEN if sizes[table] <= self._most_bytes(table)]
             rewritten = [table for table in small if await _rewrite(conn, table)]
             if "memories" not in rewritten:
                 await erasure.rebuild_terms(conn)
@@ -73,6 +74,10 @@ class Erasure:
         # What was written meanwhile may have been missed, and shows as a change at the next look.
         await erasure.store_state(conn, state.now, state.changes)
         return changed
+
+    def _most_bytes(self, table: str) -> int:
+        """What a table may have for nobody to notice; an index of vectors takes much longer to build than others."""
+        return self._rewritten_bytes_max // (VECTORS_SHARE if table == "embeddings" else 1)
 
 
 async def _rewrite(conn: Connection, table: str) -> bool:

@@ -55,6 +55,9 @@ class IndexerMetrics:
         self.embed_ends = Counter(
             "indexer_embed_ends", "Times that the process that embeds ended by itself.", registry=registry
         )
+        self.embeddings_waiting = Gauge(
+            "indexer_embeddings_waiting", "Memories that wait for a vector.", ["model"], registry=registry
+        )
         self.parked_commits = Gauge(
             "indexer_parked_commits", "Commits that wait for a key, or for the end of a fetch.", registry=registry
         )

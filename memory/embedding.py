@@ -12,8 +12,9 @@ from functools import lru_cache
 from itertools import accumulate
 from typing import Final, Protocol, TypeAlias
 
+import regex
+
 from memory.errors import Rejected, Unavailable
-from memory.scripts import MARKS
 from memory.space import PUBLIC
 
 Vector: TypeAlias = Sequence[float]
@@ -39,8 +40,8 @@ _BORDERS: Final = (
     re.compile(r"[.!?…।؟۔]+[\"'”’»)\]]*\s+|[。！？｡]+[」』”’）]*"),
     re.compile(r"\s+|[、，；]"),
 )
-_JOINED: Final = re.compile(f"[{MARKS}\u200d\ufe00-\ufe0f\U0001f3fb-\U0001f3ff]")
-_JOINER: Final = "\u200d"
+_GRAPHEME: Final = regex.compile(r"\X")
+_LONG_GRAPHEME: Final = 64
 
 
 class EmbedderUnavailable(Unavailable):
@@ -155,10 +156,8 @@ def _end_of_piece(text: str, costs: Sequence[int], start: int) -> int:
         near = [end for end in ends if earliest <= end <= latest]
         if near:
             return min(near, key=lambda end: abs(end - wanted))
-    for end in range(latest, earliest, -1):
-        if text[end - 1] != _JOINER and not _JOINED.match(text[end]):
-            return end
-    return latest
+    starts = [match.start() for match in _GRAPHEME.finditer(text, start, latest + _LONG_GRAPHEME)]
+    return max((begin for begin in starts if earliest <= begin <= latest), default=latest)
 
 
 @lru_cache(maxsize=4096)

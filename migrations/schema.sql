@@ -59,7 +59,7 @@ CREATE TABLE public.embedding_models (
     calibrated_at timestamp with time zone,
     CONSTRAINT embedding_models_dimensions_check CHECK (((dimensions >= 1) AND (dimensions <= 4000))),
     CONSTRAINT embedding_models_serve_at_share_check CHECK (((serve_at_share >= (0)::double precision) AND (serve_at_share <= (1)::double precision))),
-    CONSTRAINT embedding_models_state_check CHECK ((state = ANY (ARRAY['filling'::text, 'serving'::text, 'standby'::text])))
+    CONSTRAINT embedding_models_state_check CHECK ((state = ANY (ARRAY['filling'::text, 'serving'::text, 'standby'::text, 'leaving'::text])))
 );
 
 CREATE TABLE public.embedding_requests (
@@ -68,11 +68,12 @@ CREATE TABLE public.embedding_requests (
     model text NOT NULL COLLATE pg_catalog."C",
     rkey text NOT NULL COLLATE pg_catalog."C",
     cid text NOT NULL COLLATE pg_catalog."C",
-    urgent boolean NOT NULL,
+    lane smallint NOT NULL,
     not_before timestamp with time zone DEFAULT '-infinity'::timestamp with time zone NOT NULL,
-    attempts smallint DEFAULT 0 NOT NULL
+    attempts smallint DEFAULT 0 NOT NULL,
+    CONSTRAINT embedding_requests_lane_check CHECK (((lane >= 0) AND (lane <= 2)))
 )
-WITH (autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='5000');
+WITH (fillfactor='70', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='5000');
 
 CREATE TABLE public.embeddings (
     repo text NOT NULL COLLATE pg_catalog."C",
@@ -357,7 +358,7 @@ CREATE INDEX deletions_by_age ON public.deletions USING btree (deleted_at);
 
 CREATE UNIQUE INDEX embedding_models_serving ON public.embedding_models USING btree (state) WHERE (state = 'serving'::text);
 
-CREATE INDEX embedding_requests_urgent ON public.embedding_requests USING btree (model, repo, space, rkey) WHERE urgent;
+CREATE INDEX embedding_requests_lanes ON public.embedding_requests USING btree (model, lane, repo, space, rkey);
 
 CREATE INDEX identities_by_handle ON public.identities USING btree (handle) WHERE (handle IS NOT NULL);
 

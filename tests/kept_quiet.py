@@ -105,7 +105,7 @@ class KeptQuiet:
     def pytest_runtest_teardown(self) -> Generator[None, None, None]:
         yield
         if len(self._beginnings) < BEGINNINGS_MAX:
-            self._beginnings.update(self._words.beginnings())
+            self._words.beginnings(self._beginnings)
         said = self._said.new()
         if said and (leaks := self._words.pieces().leaks(dict.fromkeys(said.splitlines()))):
             pytest.fail(complaint(leaks), pytrace=False)

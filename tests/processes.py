@@ -21,6 +21,8 @@ from tests.doctor_servers import free_port
 ROOT = Path(__file__).parents[1]
 # As long as `make up` waits, and half as long as the systemd unit does.
 STOP_S = 15.0
+# Daemons of tests embed nothing, unless a test is about that: the model takes a core.
+WITHOUT_MODEL = {"EMBEDDING_BACKEND": "none"}
 
 
 class DaemonProcess:
@@ -93,7 +95,7 @@ async def daemon_process(**environment: str) -> AsyncGenerator[DaemonProcess]:
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "indexer", "run"),
         cwd=ROOT,
-        env=inherited | environment | {"INDEXER_HEALTH_PORT": str(port)},
+        env=inherited | WITHOUT_MODEL | environment | {"INDEXER_HEALTH_PORT": str(port)},
         stdin=DEVNULL,
         stdout=DEVNULL,
         stderr=PIPE,

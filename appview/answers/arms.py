@@ -39,9 +39,8 @@ class Snapshot:
     resources: Resources
 
     @asynccontextmanager
-    async def beside(self) -> AsyncGenerator[Connection]:
-        """Another connection that sees the same, for a statement at the same time."""
-        shared = await share_snapshot(self.conn)
+    async def beside(self, shared: str) -> AsyncGenerator[Connection]:
+        """Another connection that sees the same, by the name that `share_snapshot` gave."""
         async with self.resources.database.transaction(isolation="repeatable_read", readonly=True) as conn:
             await take_snapshot(conn, shared)
             yield conn
@@ -90,9 +89,12 @@ async def ask_arms(snapshot: Snapshot, inquiry: Inquiry, *, spaces: ReadableSpac
     model = None
     if inquiry.by_meaning and not query.is_empty and snapshot.resources.query_models is not None:
         model = await load_model(conn, snapshot.resources.search_model)
+    shared = None if model is None else await share_snapshot(conn)
     words, explained = _NO_CANDIDATES, None
     async with TaskGroup() as tasks:
-        meaning = None if model is None else tasks.create_task(_ask_meaning(snapshot, inquiry, model, spaces=spaces))
+        meaning = None
+        if model is not None and shared is not None:
+            meaning = tasks.create_task(_ask_meaning(snapshot, shared, inquiry, model, spaces=spaces))
         if not query.is_empty and inquiry.by_words:
             words = await find_candidates(conn, query, inquiry.filters, watermark=inquiry.watermark, spaces=spaces)
         if inquiry.explained is not None:
@@ -127,7 +129,7 @@ class _Meaning:
 
 
 async def _ask_meaning(
-    snapshot: Snapshot, inquiry: Inquiry, model: StoredModel, *, spaces: ReadableSpaces
+    snapshot: Snapshot, shared: str, inquiry: Inquiry, model: StoredModel, *, spaces: ReadableSpaces
 ) -> _Meaning | None:
     models = snapshot.resources.query_models
     assert models is not None
@@ -136,7 +138,7 @@ async def _ask_meaning(
     if vector is None:
         return None
     sought = Sought(model, vector)
-    async with snapshot.beside() as conn:
+    async with snapshot.beside(shared) as conn:
         await plan_anew(conn)
         found, aim = await find_near(
             conn, sought, inquiry.query, inquiry.filters, watermark=inquiry.watermark, spaces=spaces

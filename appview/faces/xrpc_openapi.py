@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final, assert_never
 
-from appview.faces.documents import Document, present, reference, text
+from appview.faces.documents import Document, json_answer, present, reference, text
 from appview.faces.xrpc import HEALTH, PREFIX, Route
+from appview.faces.xrpc_examples import ANSWERS, REQUESTS
 from appview.lexicon import (
     ArrayType,
     BooleanType,
@@ -19,7 +20,6 @@ from appview.lexicon import (
     UnknownType,
 )
 from appview.refusals import ServiceAuthRequired
-from memory.identifiers import COLLECTION
 
 _BAD_CREDENTIALS: Final = (
     "The credentials do not hold, or there are none where some are needed. Of a JWT also `BadJwt`, `BadJwtType`,"
@@ -39,31 +39,6 @@ GENERAL_ERRORS: Final[Mapping[int, tuple[str, str]]] = {
 
 _OF_BODIES: Final = (408, 413)
 _OF_CREDENTIALS: Final = 401
-
-_AUTHOR: Final = "did:plc:aliceaaaaaaaaaaaaaaaaaaa"
-_URI: Final = f"at://{_AUTHOR}/{COLLECTION}/3kaaaaaaaaa2a"
-_EXAMPLES: Final[Mapping[str, Mapping[str, Document]]] = {
-    "searchRecords": {
-        "what does she drink": {"q": "green tea", "repo": ["alice.test"], "limit": 3},
-        "as it was": {"q": "tea", "kind": ["preference", ""], "asOf": "2026-02-01T00:00:00Z", "explain": True},
-        "why was it not found": {"q": "coffee -tea", "explainUri": _URI},
-    },
-    "listRecords": {
-        "of one author, the latest first": {"repo": ["alice.test"], "limit": 2},
-        "of one agent, replaced ones too": {
-            "repo": [_AUTHOR],
-            "agent": ["claude-code"],
-            "order": "oldest",
-            "includeSuperseded": True,
-        },
-    },
-    "getRecord": {"by its at-uri": {"uri": _URI}},
-    "getHistory": {"of one memory": {"uri": _URI, "limit": 10}},
-    "getStats": {"of one author": {"repo": "alice.test"}},
-    "createAccessToken": {"for a laptop": {"name": "laptop", "expiresInDays": 30}},
-    "revokeAccessToken": {"one": {"id": "0123456789abcdef"}},
-}
-"""Requests by the method's name and what each asks. Beside a parameter stands what each request has in it."""
 
 # Lexicon formats that JSON Schema also has a name for; the others keep their own.
 _FORMATS: Final = {"datetime": "date-time"}
@@ -89,10 +64,10 @@ def needs_service_auth(route: Route) -> bool:
 
 def _path_item(route: Route) -> Document:
     nsid, parameters = route.method.nsid, route.method.parameters
-    examples = _EXAMPLES.get(nsid.rpartition(".")[2], {})
+    examples = REQUESTS.get(nsid.rpartition(".")[2], {})
     body: Document = {"schema": _schema(parameters) | {"additionalProperties": False}}
     if examples:
-        body["examples"] = {name: {"value": request} for name, request in examples.items()}
+        body["examples"] = _examples(examples)
     posted: Document = {"requestBody": {"required": True, "content": {"application/json": body}}}
     if route.method.acts:
         return {"post": _operation(route, nsid, takes_body=True) | posted}
@@ -108,9 +83,11 @@ def _operation(route: Route, operation_id: str, *, takes_body: bool = False) -> 
     errors = "".join(f"\n- `{error.name}`: {error.description}" for error in method.errors if error not in forbidden)
     invalid = f"The request is refused:\n- `InvalidRequest`: A parameter is missing, unknown or malformed.{errors}"
     streams = route.stream is not None and not takes_body
+    answers = ANSWERS[method.nsid.rpartition(".")[2]]
+    page: Document = {"application/json": {"schema": _schema(method.output), "examples": _examples(answers)}}
     lines: Document = {"application/x-ndjson": {"schema": {"type": "string"}}} if streams else {}
     responses: Document = {
-        "200": _json_response("The answer.", _schema(method.output), lines),
+        "200": {"description": "The answer.", "content": page | lines},
         "400": _error_response(invalid),
     }
     for error in forbidden:
@@ -122,6 +99,11 @@ def _operation(route: Route, operation_id: str, *, takes_body: bool = False) -> 
         "description": method.description,
         "responses": dict(sorted(responses.items())),
     }
+
+
+def _examples(values: Mapping[str, Document]) -> Document:
+    """That of a request and that of its answer have the same name."""
+    return {name: {"value": value} for name, value in values.items()}
 
 
 def _general_errors(*, takes_body: bool) -> Document:
@@ -142,7 +124,7 @@ def _parameters(parameters: ObjectType, examples: Mapping[str, Document]) -> lis
             explode=isinstance(schema, ArrayType) or None,  # repeated fields
             description=schema.description,
             schema={key: value for key, value in _schema(schema).items() if key != "description"},
-            # Examples of one name are of one request.
+            # Examples of one name are of one request: here stands what that has in this parameter.
             examples={of: {"value": request[name]} for of, request in examples.items() if name in request} or None,
         )
         for name, schema in parameters.properties.items()
@@ -202,18 +184,14 @@ def _health() -> Document:
             "operationId": HEALTH,
             "tags": ["XRPC"],
             "description": "Whether the API runs, and which version of it. Whoever asks is not looked at.",
-            "responses": {"200": _json_response("It runs.", schema)}
+            "responses": {"200": json_answer("It runs.", schema, {"version": "0.1.0"})}
             | {status: response for status, response in errors.items() if status != str(_OF_CREDENTIALS)},
         }
     }
 
 
-def _json_response(description: str, schema: Document, more: Document | None = None) -> Document:
-    return {"description": description, "content": {"application/json": {"schema": schema}} | (more or {})}
-
-
 def _error_response(description: str) -> Document:
-    return _json_response(description, reference(_ERROR))
+    return json_answer(description, reference(_ERROR))
 
 
 def _error_schema() -> Document:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 from pathlib import Path
 
 from indexer.books import RecordKey
@@ -14,17 +15,30 @@ from memory.queries import Connection, load_queries
 _SQL = load_queries(Path(__file__).parent / "sql" / "embeddings.sql")
 
 
-async def request(conn: Connection, contents: Sequence[tuple[RecordKey, str]], *, urgent: bool) -> None:
+class Lane(IntEnum):
+    """In which order requests are taken. Each lane has its turn now and then, however full the ones before it are."""
+
+    LIVE = 0
+    BACKLOG = 1  # was there before the model, or came with a whole repo
+    DOUBTFUL = 2  # was refused, or taken again and again by workers that died: one at a time, less and less often
+
+
+async def are_kept(conn: Connection) -> bool:
+    """Whether there is any model. Right for memories that the transaction has written before it asks: nobody else gives
+    those a vector until it ends.
+    """
+    return bool(await _SQL.any_model.fetchval(conn))
+
+
+async def request(conn: Connection, contents: Sequence[tuple[RecordKey, str]], lane: Lane) -> None:
     """Has contents (key, CID) wait for a vector of each model; in the transaction that stores them."""
     columns = record_columns(key for key, _ in contents)
-    await _SQL.request_embeddings.execute(conn, **columns, cids=[cid for _, cid in contents], urgent=urgent)
+    await _SQL.request_embeddings.execute(conn, **columns, cids=[cid for _, cid in contents], lane=lane)
 
 
 async def forget(conn: Connection, keys: Iterable[RecordKey]) -> None:
-    """Deletes vectors, and what waits for some, at these keys; in the transaction that changes the memories."""
-    columns = record_columns(keys)
-    await _SQL.delete_embeddings.execute(conn, **columns)
-    await _SQL.delete_embedding_requests.execute(conn, **columns)
+    """Deletes vectors, and what waits for some, at these keys; in the transaction that changed the memories."""
+    await _SQL.forget_embeddings.execute(conn, **record_columns(keys))
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +69,12 @@ class Turn:
     lease_s: float
 
 
-async def claim(conn: Connection, model: str, turn: Turn, *, urgent: bool) -> list[Request]:
+async def claim(conn: Connection, model: str, lane: Lane, turn: Turn) -> list[Request]:
     """Takes requests, which nobody else gets until the lease ends: the newest of each repo, repos in their order."""
-    statement = _SQL.claim_urgent if urgent else _SQL.claim_any
-    rows = await statement.fetch(
+    rows = await _SQL.claim.fetch(
         conn,
         model=model,
+        lane=lane,
         after_repo=turn.after[0],
         after_space=turn.after[1],
         with_spaces=turn.with_spaces,
@@ -106,11 +120,17 @@ async def drop_stale(conn: Connection, model: str, requests: Sequence[Request]) 
     await _SQL.drop_requests.execute(conn, **_columns(requests), model=model)
 
 
-async def postpone(conn: Connection, model: str, waits: Sequence[tuple[Request, float]]) -> None:
-    """Lets requests be claimed again after so many seconds."""
-    await _SQL.postpone_requests.execute(
-        conn, **_columns([request for request, _ in waits]), model=model, waits_s=[wait_s for _, wait_s in waits]
-    )
+async def give_back(conn: Connection, model: str, requests: Sequence[Request]) -> None:
+    """Lets requests be taken again at once; that they were taken does not count."""
+    await _SQL.give_back.execute(conn, **_columns(requests), model=model)
+
+
+async def postpone(
+    conn: Connection, model: str, requests: Sequence[Request], wait_s: float, *, doubtful: bool = False
+) -> None:
+    """Keeps requests from being taken for so long, or for as long as they are held if that is longer."""
+    columns = _columns(requests)
+    await _SQL.postpone_requests.execute(conn, **columns, model=model, wait_s=wait_s, doubtful=doubtful)
 
 
 def _columns(requests: Sequence[Request]) -> dict[str, object]:

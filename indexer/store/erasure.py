@@ -19,6 +19,8 @@ _REWRITES: Final = {
     "invalid_records": _SQL.rewrite_invalid_records,
     "parked_commits": _SQL.rewrite_parked_commits,
     "quarantine": _SQL.rewrite_quarantine,
+    "embeddings": _SQL.rewrite_embeddings,
+    "embedding_requests": _SQL.rewrite_embedding_requests,
     "pg_statistic": _SQL.rewrite_samples,  # last: the others are sampled when they are written
 }
 REWRITTEN: Final = tuple(_REWRITES)

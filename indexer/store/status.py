@@ -131,6 +131,18 @@ class ErasureStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class EmbeddingStatus:
+    """A model of search by meaning."""
+
+    model: str
+    state: str  # filling, serving, standby, leaving
+    dimensions: int
+    walks: int  # how often all memories were gone through for those without a vector; two until it can be complete
+    waiting: int  # memories that wait for a vector
+    failing: int  # of them, those that were refused, or taken again and again
+
+
+@dataclass(frozen=True, slots=True)
 class IndexStatus:
     """The index at one moment."""
 
@@ -148,6 +160,7 @@ class IndexStatus:
     gaps: list[GapStatus]
     sweeps: list[SweepStatus]
     erasure: ErasureStatus
+    embeddings: list[EmbeddingStatus]  # the one that serves first; none: search is by words
 
 
 async def memory_counts(conn: Connection) -> MemoryCounts:
@@ -175,6 +188,7 @@ async def index_status(conn: Connection) -> IndexStatus:
         gaps=[GapStatus(*tuple(row)) for row in await _SQL.gaps.fetch(conn)],
         sweeps=[SweepStatus(*tuple(row)) for row in await _SQL.unfinished_sweeps.fetch(conn)],
         erasure=await erasure_status(conn),
+        embeddings=[EmbeddingStatus(*tuple(row)) for row in await _SQL.embedding_status.fetch(conn)],
     )
 
 

@@ -105,6 +105,7 @@ class Gauges:
     requests: dict[str, int]  # kind → rows; a kind without any is not named
     unwhole_repos: dict[str, int]  # state → repos that are not known to be whole
     without_disk: int  # fetches whose last attempt found no room for its files
+    embeddings: dict[str, int]  # model → memories that wait for a vector
 
 
 async def gauges(conn: Connection) -> Gauges:
@@ -112,5 +113,6 @@ async def gauges(conn: Connection) -> Gauges:
     row = await _SQL.count_backlog.fetchrow(conn)
     requests = {row["kind"]: row["requests"] for row in await _SQL.open_requests_by_kind.fetch(conn)}
     unwhole = {row["state"]: row["repos"] for row in await _SQL.unwhole_repos.fetch(conn)}
+    waiting = {row["model"]: row["waiting"] for row in await _SQL.waiting_for_vectors.fetch(conn)}
     parked, quarantined, without_disk = tuple(row) if row else (0, 0, 0)
-    return Gauges(parked, quarantined, requests, unwhole, without_disk)
+    return Gauges(parked, quarantined, requests, unwhole, without_disk, waiting)

@@ -6,15 +6,16 @@ create extension if not exists vector;
 create table embedding_models (
     model text collate "C" primary key,
     dimensions integer not null check (dimensions between 1 and 4000), -- what an index of halfvec can hold
-    state text collate "C" not null check (state in ('filling', 'serving', 'standby')),
+    state text collate "C" not null check (state in ('filling', 'serving', 'standby', 'leaving')),
     added_at timestamptz not null,
     serve_at_share real not null default 1 check (serve_at_share between 0 and 1), -- of memories with a vector, while filling
-    -- Looks for memories without a vector that nobody asked for: how often it went through all, and how far it is.
+    -- Looks for memories without a vector that nobody asked for: how often it went through all, and how far it is. Of a
+    -- model that is leaving: how far its vectors are deleted.
     walks integer not null default 0,
     walked_repo text collate "C" not null default '',
     walked_space text collate "C" not null default '',
     walked_rkey text collate "C" not null default '',
-    -- Cosines of chance pairs and of right ones, for each kind of script; null: not measured.
+    -- {"low", "high", "mean"}: likenesses of chance pairs and of right ones, and the mean vector; null: not measured.
     calibration jsonb,
     calibrated_at timestamptz
 );
@@ -41,11 +42,12 @@ create table embedding_requests (
     model text collate "C" not null,
     rkey text collate "C" not null,
     cid text collate "C" not null, -- of the content that is meant
-    urgent boolean not null, -- came live; the others were there before the model, or came with a whole repo
+    -- 0: came live. 1: was there before the model, or came with a whole repo. 2: was taken again and again, or refused.
+    lane smallint not null check (lane between 0 and 2),
     not_before timestamptz not null default '-infinity',
-    attempts smallint not null default 0,
+    attempts smallint not null default 0, -- times that it was taken, and neither embedded nor given back
     primary key (repo, space, model, rkey)
-) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000);
-create index embedding_requests_urgent on embedding_requests (model, repo, space, rkey) where urgent;
+) with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000);
+create index embedding_requests_lanes on embedding_requests (model, lane, repo, space, rkey);
 
 -- migrate:down

@@ -16,6 +16,7 @@ from typing import Any
 import httpx
 
 from tests.e2e.node import ROOT
+from tests.processes import WITHOUT_MODEL
 
 DEADLINE_S = 40.0
 POLL_S = 0.05
@@ -40,7 +41,7 @@ class Daemon:
 
     def __init__(self, environment: Mapping[str, str], log: Path) -> None:
         self.health_port = _free_port()
-        self.environment = {**os.environ, **environment, "INDEXER_HEALTH_PORT": str(self.health_port)}
+        self.environment = {**os.environ, **WITHOUT_MODEL, **environment, "INDEXER_HEALTH_PORT": str(self.health_port)}
         self._log = log
         self._process: Process | None = None
 

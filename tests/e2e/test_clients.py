@@ -29,6 +29,7 @@ from tests.e2e.conftest import network_or_skipped
 from tests.e2e.daemon import Daemon, environment, until
 from tests.e2e.node import ROOT
 from tests.e2e.servers import Network
+from tests.openapi_client import Answered, Asked, OpenApiClient
 
 GET: Final = f"/xrpc/{NAMESPACE}getRecord"
 
@@ -275,6 +276,33 @@ async def test_generic_openapi_client_reads_every_face(index: Index) -> None:
     body = {"query": "green tea", "userId": alice.did}
     found = await ask("POST", "/api/v1/llm/search-memories", body=body, media_type="application/json")
     assert [each["id"] for each in found["memories"]] == [tea]
+
+
+async def test_openapi_client_makes_sees_and_ends_a_token_with_service_auth(index: Index) -> None:
+    alice = await index.account()
+    client = await asyncio.to_thread(OpenApiClient, index.service.url)
+
+    async def call(method: str, verb: str, body: dict[str, Any] | None = None) -> Asked:
+        credential = await alice.service_auth(index.service.did, NAMESPACE + method)
+        return Asked(f"/xrpc/{NAMESPACE}{method}", verb, body=body, credentials={"serviceAuth": credential})
+
+    async def answers(*calls: Asked) -> list[Answered]:
+        return await asyncio.to_thread(client.ask, calls)
+
+    (made,) = await answers(await call("createAccessToken", "post", {"name": "laptop"}))
+    token_id, with_token = made.body["token"]["id"], {"accessToken": made.body["accessToken"]}
+    read = Asked(LIST, "get", credentials=with_token)
+    held, shown_to_it, unmade, ended, refused = await answers(
+        await call("listAccessTokens", "get"),
+        read,
+        Asked(CREATE, "post", body={"name": "x"}, credentials=with_token),
+        await call("revokeAccessToken", "post", {"id": token_id}),
+        read,
+    )
+    assert [token["id"] for token in held.body["tokens"]] == [token_id]
+    assert [answer.status for answer in (shown_to_it, ended, refused)] == [200, 200, 401]
+    # As the document says that no access token does there, the client does not present any.
+    assert (unmade.status, unmade.body["error"]) == (401, "AuthenticationRequired")
 
 
 async def test_doctor_finds_the_service_well(index: Index, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 import unicodedata
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from memory.embedding import (
     MAX_PASSAGES,
     MAX_QUERY_CHARACTERS,
+    Vector,
     clean_query,
     clean_text,
     may_embed,
@@ -38,10 +40,10 @@ class _Model:
     def __init__(self, *, leaves_machine: bool) -> None:
         self.leaves_machine = leaves_machine
 
-    async def embed_query(self, text: str) -> list[float]:
+    async def embed_query(self, text: str) -> Vector:
         raise NotImplementedError
 
-    async def embed_passages(self, texts: object) -> list[list[float]]:
+    async def embed_passages(self, texts: Sequence[str]) -> list[Vector]:
         raise NotImplementedError
 
     async def aclose(self) -> None: ...

@@ -22,13 +22,19 @@ class _Model:
     def __init__(self, *, leaves_machine: bool = False) -> None:
         self.leaves_machine = leaves_machine
         self.asked: list[str] = []
+        self.arrived = asyncio.Semaphore(0)  # once for each question
         self.open = asyncio.Event()
         self.open.set()
         self.failure: Exception | None = None
         self.closed = False
 
+    async def until_asked(self, times: int) -> None:
+        for _ in range(times):
+            await self.arrived.acquire()
+
     async def embed_query(self, text: str) -> Vector:
         self.asked.append(text)
+        self.arrived.release()
         await self.open.wait()
         if self.failure is not None:
             raise self.failure
@@ -108,8 +114,7 @@ async def test_full_queue_is_told_at_once(model: _Model):
     vectors = QueryVectors(model, waiting_at_most=2)
     model.open.clear()
     waiting = [asyncio.create_task(vectors.find(query, private=False)) for query in ("a", "b")]
-    while len(model.asked) < 2:
-        await asyncio.sleep(0)  # noqa: ASYNC110
+    await model.until_asked(2)
     assert await vectors.find("c", private=False) is NoVector.BUSY
     model.open.set()
     assert await asyncio.gather(*waiting) == [VECTOR, VECTOR]
@@ -123,8 +128,7 @@ async def test_known_query_is_answered_while_the_queue_is_full(model: _Model):
     await open_vectors.find("tea", private=False)
     model.open.clear()
     waiting = asyncio.create_task(open_vectors.find("a", private=False))
-    while len(model.asked) < 2:
-        await asyncio.sleep(0)  # noqa: ASYNC110
+    await model.until_asked(2)
     assert await open_vectors.find("tea", private=False) == VECTOR
     waiting.cancel()
 
@@ -141,8 +145,7 @@ async def test_cancelled_search_leaves_its_place(model: _Model):
     vectors = QueryVectors(model, waiting_at_most=1)
     model.open.clear()
     task = asyncio.create_task(vectors.find("a", private=False))
-    while not model.asked:
-        await asyncio.sleep(0)  # noqa: ASYNC110
+    await model.until_asked(1)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task

@@ -1,23 +1,27 @@
+-- name: any_model
+-- Whether anything is embedded at all.
+select exists (select from embedding_models);
+
 -- name: request_embeddings
 -- New contents wait for a vector of each model; what was asked for their keys before is replaced.
-insert into embedding_requests (repo, space, model, rkey, cid, urgent)
-select k.repo, k.space, e.model, k.rkey, k.cid, :urgent
+insert into embedding_requests (repo, space, model, rkey, cid, lane)
+select k.repo, k.space, e.model, k.rkey, k.cid, :lane
 from unnest(:repos::text[], :spaces::text[], :rkeys::text[], :cids::text[]) as k (repo, space, rkey, cid)
 cross join embedding_models e
+where e.state <> 'leaving'
 order by k.repo, k.space, e.model, k.rkey
 on conflict (repo, space, model, rkey) do update set
-    cid = excluded.cid, urgent = excluded.urgent, not_before = '-infinity', attempts = 0;
+    cid = excluded.cid, lane = excluded.lane, not_before = '-infinity', attempts = 0;
 
--- name: delete_embeddings
--- Vectors of contents that are no more.
-delete from embeddings e
-using unnest(:repos::text[], :spaces::text[], :rkeys::text[]) as k (repo, space, rkey), embedding_models m
-where (e.repo, e.space, e.model, e.rkey) = (k.repo, k.space, m.model, k.rkey);
-
--- name: delete_embedding_requests
--- Nobody waits for vectors of memories that are no more.
+-- name: forget_embeddings
+-- Vectors of contents that are no more, and what waits for some.
+with forgotten as (
+    delete from embeddings e
+    using unnest(:repos::text[], :spaces::text[], :rkeys::text[]) as k (repo, space, rkey), embedding_models m
+    where (e.repo, e.space, e.model, e.rkey) = (k.repo, k.space, m.model, k.rkey)
+)
 delete from embedding_requests r
-using unnest(:repos::text[], :spaces::text[], :rkeys::text[]) as k (repo, space, rkey), embedding_models m
+using unnest(:repos, :spaces, :rkeys) as k (repo, space, rkey), embedding_models m
 where (r.repo, r.space, r.model, r.rkey) = (k.repo, k.space, m.model, k.rkey);
 
 -- name: models
@@ -27,17 +31,25 @@ from embedding_models
 order by state <> 'serving', added_at, model;
 
 -- name: add_model
--- A model that is new. The first one serves from the start: without it there would be none.
-insert into embedding_models (model, dimensions, state, added_at, serve_at_share)
+-- A model that is new, or was to be given up. The first one serves from the start: without it there would be none.
+insert into embedding_models as m (model, dimensions, state, added_at, serve_at_share)
 select
     :model::text, :dimensions,
-    case when exists (select from embedding_models) then 'filling' else 'serving' end,
+    case when exists (select from embedding_models where state <> 'leaving') then 'filling' else 'serving' end,
     clock_timestamp(), :serve_at_share
-on conflict (model) do update set serve_at_share = excluded.serve_at_share;
+on conflict (model) do update set
+    state = case when m.state = 'serving' then 'serving' else 'filling' end,
+    walks = case when m.state = 'leaving' then 0 else m.walks end,
+    walked_repo = case when m.state = 'leaving' then '' else m.walked_repo end,
+    walked_space = case when m.state = 'leaving' then '' else m.walked_space end,
+    walked_rkey = case when m.state = 'leaving' then '' else m.walked_rkey end,
+    serve_at_share = excluded.serve_at_share
+where m.dimensions = excluded.dimensions
+returning state;
 
 -- name: lock_models
 -- Nobody else changes which model serves.
-select model from embedding_models order by model for update;
+select model, state from embedding_models order by model for no key update;
 
 -- name: stand_by
 -- The model that served is kept filled, so that one can go back to it.
@@ -45,56 +57,103 @@ update embedding_models set state = 'standby' where state = 'serving' and model 
 
 -- name: serve_model
 -- Searches go by this model from now on.
-update embedding_models set state = 'serving' where model = :model;
+update embedding_models set state = 'serving' where model = :model and state <> 'leaving';
 
--- name: forget_model
--- Nothing more is embedded by this model, unless it serves.
-delete from embedding_models where model = :model and state <> 'serving';
+-- name: leave_model
+-- Nothing more is embedded by this model, unless it serves; what there is of it is deleted.
+update embedding_models set state = 'leaving', walked_repo = '', walked_space = '', walked_rkey = ''
+where model = :model and state in ('filling', 'standby');
+
+-- name: leaving_position
+-- How far a model's vectors are deleted; the row stays locked, so that one worker deletes at a time.
+select walked_repo, walked_space
+from embedding_models
+where model = :model and state = 'leaving'
+for no key update skip locked;
+
+-- name: lock_leaving
+-- The same once none is left: whoever stores vectors has done so, or finds that they are not wanted.
+select walked_repo, walked_space
+from embedding_models
+where model = :model and state = 'leaving'
+for update;
 
 -- name: drop_some_embeddings
--- Vectors of a model that is not kept any more, so many at once.
-delete from embeddings
-where ctid = any(array(
-    select ctid from embeddings e
-    where not exists (select from embedding_models m where m.model = e.model)
+-- So many vectors of a model that is leaving, and how far that came. What somebody else deletes is not waited for.
+with slice as materialized (
+    select e.repo, e.space, e.rkey, e.chunk
+    from embeddings e
+    where (e.repo, e.space) >= (:repo::text, :space::text) and e.model = :model::text
+    order by e.repo, e.space, e.model, e.rkey, e.chunk
     limit :count
-));
+    for update skip locked
+),
+dropped as (
+    delete from embeddings e
+    using slice s
+    where (e.repo, e.space, e.model, e.rkey, e.chunk) = (s.repo, s.space, :model, s.rkey, s.chunk)
+)
+select repo, space, (select count(*) from slice) as dropped
+from slice
+order by repo desc, space desc
+limit 1;
 
 -- name: drop_some_requests
--- What waits for a model that is not kept any more, so many at once.
+-- So many requests of a model that is leaving.
 delete from embedding_requests
 where ctid = any(array(
-    select ctid from embedding_requests r
-    where not exists (select from embedding_models m where m.model = r.model)
-    limit :count
+    select ctid from embedding_requests where model = :model limit :count for update skip locked
 ));
 
+-- name: delete_model
+-- A model of which nothing is left.
+delete from embedding_models m
+where m.model = :model and not exists (select from embeddings e where e.model = m.model) and not exists (
+    select from pg_class c
+    where c.relnamespace = 'public'::regnamespace
+        and c.relname = 'embeddings_nearest_' || encode(substring(sha256(m.model::bytea) for 6), 'hex')
+);
+
+-- name: drop_stray_requests
+-- What was asked for while a model was deleted.
+delete from embedding_requests r where not exists (select from embedding_models m where m.model = r.model);
+
 -- name: index_statements
--- The index of a model's public vectors, as a statement: for searches over all authors.
+-- The index of a model's public vectors, as statements, for searches over all authors; and whether it is whole; null: there
+-- is none.
 select format(
     'create index concurrently if not exists %I on embeddings using hnsw ((embedding::halfvec(%s)) halfvec_cosine_ops) '
     'with (m = 16, ef_construction = 128) where space = '''' and model = %L',
     'embeddings_nearest_' || encode(substring(sha256(model::bytea) for 6), 'hex'), dimensions, model
 ) as create_index,
 'embeddings_nearest_' || encode(substring(sha256(model::bytea) for 6), 'hex') as name,
-coalesce((
+(
     select i.indisvalid
     from pg_class c
     join pg_index i on i.indexrelid = c.oid
     where c.relnamespace = 'public'::regnamespace
         and c.relname = 'embeddings_nearest_' || encode(substring(sha256(model::bytea) for 6), 'hex')
-), false) as valid,
+) as valid,
 format('drop index concurrently if exists %I', 'embeddings_nearest_' || encode(substring(sha256(model::bytea) for 6), 'hex'))
     as drop_index
 from (values (:model::text, :dimensions::integer)) as m (model, dimensions);
 
--- name: claim_urgent
--- Takes requests that came live: of each of some repos the newest, going round from the repo after `:after`.
+-- name: try_lock_indexes
+-- One process builds indexes at a time; the lock is the session's.
+select pg_try_advisory_lock(hashtextextended('memory embedding indexes', 0));
+
+-- name: unlock_indexes
+-- Lets others.
+select pg_advisory_unlock(hashtextextended('memory embedding indexes', 0));
+
+-- name: claim
+-- Takes requests of one lane: of each of some repos the newest, going round from the repo after `:after_repo` on.
 with recursive waiting as (
     (
         select r.repo, r.space
         from embedding_requests r
-        where r.urgent and r.model = :model and (r.repo, r.space) > (:after_repo::text, :after_space::text)
+        where r.model = :model::text and r.lane = :lane::smallint
+            and (r.repo, r.space) > (:after_repo::text, :after_space::text)
             and r.not_before <= clock_timestamp() and (r.space = '' or :with_spaces)
         order by r.repo, r.space
         limit 1
@@ -105,7 +164,7 @@ with recursive waiting as (
     cross join lateral (
         select r.repo, r.space
         from embedding_requests r
-        where r.urgent and r.model = :model and (r.repo, r.space) > (w.repo, w.space)
+        where r.model = :model and r.lane = :lane and (r.repo, r.space) > (w.repo, w.space)
             and r.not_before <= clock_timestamp() and (r.space = '' or :with_spaces)
         order by r.repo, r.space
         limit 1
@@ -117,7 +176,7 @@ picked as materialized (
     cross join lateral (
         select r.repo, r.space, r.rkey
         from embedding_requests r
-        where r.urgent and r.model = :model and r.repo = w.repo and r.space = w.space
+        where r.model = :model and r.lane = :lane and r.repo = w.repo and r.space = w.space
             and r.not_before <= clock_timestamp()
         order by r.rkey desc
         limit :each
@@ -125,50 +184,12 @@ picked as materialized (
     ) n
     limit :count
 )
+-- Whoever dies with it in hand makes it doubtful: it is taken by itself then, and each time later.
 update embedding_requests r set
-    not_before = clock_timestamp() + make_interval(secs => :lease_s), attempts = least(r.attempts + 1, 1000)
-from picked p
-where (r.repo, r.space, r.model, r.rkey) = (p.repo, p.space, :model, p.rkey)
-returning r.repo, r.space, r.rkey, r.cid, r.attempts;
-
--- name: claim_any
--- The same of all requests.
-with recursive waiting as (
-    (
-        select r.repo, r.space
-        from embedding_requests r
-        where r.model = :model and (r.repo, r.space) > (:after_repo::text, :after_space::text)
-            and r.not_before <= clock_timestamp() and (r.space = '' or :with_spaces)
-        order by r.repo, r.space
-        limit 1
-    )
-    union all
-    select n.repo, n.space
-    from waiting w
-    cross join lateral (
-        select r.repo, r.space
-        from embedding_requests r
-        where r.model = :model and (r.repo, r.space) > (w.repo, w.space)
-            and r.not_before <= clock_timestamp() and (r.space = '' or :with_spaces)
-        order by r.repo, r.space
-        limit 1
-    ) n
-),
-picked as materialized (
-    select n.repo, n.space, n.rkey
-    from (select repo, space from waiting limit :count) w
-    cross join lateral (
-        select r.repo, r.space, r.rkey
-        from embedding_requests r
-        where r.model = :model and r.repo = w.repo and r.space = w.space and r.not_before <= clock_timestamp()
-        order by r.rkey desc
-        limit :each
-        for update skip locked
-    ) n
-    limit :count
-)
-update embedding_requests r set
-    not_before = clock_timestamp() + make_interval(secs => :lease_s), attempts = least(r.attempts + 1, 1000)
+    not_before = clock_timestamp()
+        + make_interval(secs => :lease_s::float8 * least(power(2, greatest(r.attempts - 2, 0)), 720)),
+    attempts = least(r.attempts + 1, 1000),
+    lane = case when r.attempts >= 2 then 2 else r.lane end
 from picked p
 where (r.repo, r.space, r.model, r.rkey) = (p.repo, p.space, :model, p.rkey)
 returning r.repo, r.space, r.rkey, r.cid, r.attempts;
@@ -180,18 +201,23 @@ from unnest(:repos::text[], :spaces::text[], :rkeys::text[], :cids::text[]) as k
 join memories m on (m.repo, m.space, m.rkey) = (k.repo, k.space, k.rkey) and m.cid = k.cid;
 
 -- name: store_embeddings
--- Vectors of contents that are still those; who is about to change one is not waited for, nor are its vectors stored.
-with held as materialized (
+-- Vectors of contents that are still those; who is about to change one is not waited for, nor are its vectors stored. None
+-- of a model that is leaving.
+with kept as materialized (
+    select model from embedding_models where model = :model::text and state <> 'leaving' for key share
+),
+held as materialized (
     select m.repo, m.space, m.rkey
     from memories m
     join unnest(:repos::text[], :spaces::text[], :rkeys::text[], :cids::text[]) as k (repo, space, rkey, cid)
         on (m.repo, m.space, m.rkey) = (k.repo, k.space, k.rkey) and m.cid = k.cid
+    where exists (select from kept)
     for share of m skip locked
 ),
 done as (
     delete from embedding_requests r
     using held h, unnest(:repos, :spaces, :rkeys, :cids) as k (repo, space, rkey, cid)
-    where (r.repo, r.space, r.model, r.rkey) = (h.repo, h.space, :model::text, h.rkey)
+    where (r.repo, r.space, r.model, r.rkey) = (h.repo, h.space, :model, h.rkey)
         and (k.repo, k.space, k.rkey) = (h.repo, h.space, h.rkey) and r.cid = k.cid
 ),
 stored as (
@@ -206,13 +232,14 @@ stored as (
 select repo, space, rkey from held;
 
 -- name: drop_requests
--- Requests for contents that are others by now, or gone. Who is about to change one is not waited for.
+-- Requests for contents that are others by now, or gone; not those that were made anew since. Who is about to change one
+-- is not waited for.
 with stale as materialized (
     select r.repo, r.space, r.rkey
     from embedding_requests r
     join unnest(:repos::text[], :spaces::text[], :rkeys::text[], :cids::text[]) as k (repo, space, rkey, cid)
         on (r.repo, r.space, r.model, r.rkey, r.cid) = (k.repo, k.space, :model::text, k.rkey, k.cid)
-    where not exists (
+    where r.attempts > 0 and not exists (
         select from memories m where (m.repo, m.space, m.rkey) = (k.repo, k.space, k.rkey) and m.cid = k.cid
     )
     for update of r skip locked
@@ -221,17 +248,31 @@ delete from embedding_requests r
 using stale s
 where (r.repo, r.space, r.model, r.rkey) = (s.repo, s.space, :model, s.rkey);
 
--- name: postpone_requests
--- Lets these be claimed again after a while. Who is about to change one is not waited for.
+-- name: give_back
+-- Lets these be taken again at once. Who is about to change one is not waited for.
 with claimed as materialized (
-    select r.repo, r.space, r.rkey, k.wait_s
+    select r.repo, r.space, r.rkey
     from embedding_requests r
-    join unnest(:repos::text[], :spaces::text[], :rkeys::text[], :cids::text[], :waits_s::float8[])
-        as k (repo, space, rkey, cid, wait_s)
+    join unnest(:repos::text[], :spaces::text[], :rkeys::text[], :cids::text[]) as k (repo, space, rkey, cid)
         on (r.repo, r.space, r.model, r.rkey, r.cid) = (k.repo, k.space, :model::text, k.rkey, k.cid)
     for update of r skip locked
 )
-update embedding_requests r set not_before = clock_timestamp() + make_interval(secs => c.wait_s)
+update embedding_requests r set not_before = '-infinity', attempts = greatest(r.attempts - 1, 0)
+from claimed c
+where (r.repo, r.space, r.model, r.rkey) = (c.repo, c.space, :model, c.rkey);
+
+-- name: postpone_requests
+-- Keeps these from being taken for a while. Who is about to change one is not waited for.
+with claimed as materialized (
+    select r.repo, r.space, r.rkey
+    from embedding_requests r
+    join unnest(:repos::text[], :spaces::text[], :rkeys::text[], :cids::text[]) as k (repo, space, rkey, cid)
+        on (r.repo, r.space, r.model, r.rkey, r.cid) = (k.repo, k.space, :model::text, k.rkey, k.cid)
+    for update of r skip locked
+)
+update embedding_requests r set
+    not_before = greatest(r.not_before, clock_timestamp() + make_interval(secs => :wait_s::float8)),
+    lane = case when :doubtful then 2 else r.lane end
 from claimed c
 where (r.repo, r.space, r.model, r.rkey) = (c.repo, c.space, :model, c.rkey);
 
@@ -252,16 +293,19 @@ lacking as materialized (
     where not exists (
         select from embeddings e where (e.repo, e.space, e.model, e.rkey) = (w.repo, w.space, :model::text, w.rkey)
     ) and not exists (
-        select from embedding_requests r where (r.repo, r.space, r.model, r.rkey) = (w.repo, w.space, :model, w.rkey)
+        select from embedding_requests r
+        where (r.repo, r.space, r.model, r.rkey) = (w.repo, w.space, :model, w.rkey) and r.cid = m.cid
     )
     for share of m skip locked
 ),
 asked as (
-    insert into embedding_requests (repo, space, model, rkey, cid, urgent)
-    select l.repo, l.space, :model, l.rkey, l.cid, false
+    insert into embedding_requests as r (repo, space, model, rkey, cid, lane)
+    select l.repo, l.space, :model, l.rkey, l.cid, 1
     from lacking l
     order by l.repo, l.space, l.rkey
-    on conflict (repo, space, model, rkey) do nothing
+    on conflict (repo, space, model, rkey) do update set
+        cid = excluded.cid, lane = excluded.lane, not_before = '-infinity', attempts = 0
+    where r.cid <> excluded.cid
     returning 1
 )
 select w.repo, w.space, w.rkey, (select count(*) from walked) as walked, (select count(*) from asked) as asked
@@ -273,8 +317,8 @@ limit 1;
 -- How far the walk of a model is; the row stays locked, so that one worker walks at a time.
 select walked_repo, walked_space, walked_rkey, walks
 from embedding_models
-where model = :model
-for update skip locked;
+where model = :model and state <> 'leaving'
+for no key update skip locked;
 
 -- name: move_walk
 -- How far the walk of a model is by now.
@@ -286,11 +330,18 @@ where model = :model;
 update embedding_models set calibration = :calibration::jsonb, calibrated_at = clock_timestamp() where model = :model;
 
 -- name: coverage
--- Of each model: how many requests wait, how many of them failed before, and how old the memories are that wait longest.
-select m.model, m.dimensions, m.state, m.walks,
-    (select count(*) from embedding_requests r where r.model = m.model) as waiting,
-    (select count(*) from embedding_requests r where r.model = m.model and r.attempts > 3) as failing
+-- Of each model: how many requests wait, those among them that were there before it, in public and in Spaces, and those
+-- that failed again and again.
+select m.model, m.dimensions, m.state, m.walks, m.calibrated_at is not null as calibrated, w.*
 from embedding_models m
+cross join lateral (
+    select count(*) as waiting,
+        count(*) filter (where r.lane = 1 and r.space = '') as backlog,
+        count(*) filter (where r.lane = 1 and r.space <> '') as backlog_of_spaces,
+        count(*) filter (where r.lane = 2) as failing
+    from embedding_requests r
+    where r.model = m.model
+) w
 order by m.state <> 'serving', m.added_at, m.model;
 
 -- name: count_embedded

@@ -8,7 +8,10 @@ select
         select coalesce(sum(n_tup_upd + n_tup_del), 0)::bigint || ' ' || extract(epoch from pg_postmaster_start_time())
         from pg_stat_user_tables
         where schemaname = 'public'
-            and relname in ('memories', 'memory_versions', 'invalid_records', 'parked_commits', 'quarantine')
+            and relname in (
+                'memories', 'memory_versions', 'invalid_records', 'parked_commits', 'quarantine', 'embeddings',
+                'embedding_requests'
+            )
     ) as changes;
 
 -- name: store_erasure
@@ -33,13 +36,14 @@ select c.relname::text as name, pg_total_relation_size(c.oid) as bytes
 from pg_class c
 where c.oid = any(array[
     'memories'::regclass, 'memory_versions'::regclass, 'invalid_records'::regclass, 'parked_commits'::regclass,
-    'quarantine'::regclass, 'pg_statistic'::regclass
+    'quarantine'::regclass, 'embeddings'::regclass, 'embedding_requests'::regclass, 'pg_statistic'::regclass
 ]);
 
 -- name: vacuum_contents
 -- Forgets dead rows, whatever autovacuum thinks of their number, and samples anew.
 vacuum (analyze, index_cleanup on)
-    memories, memory_edges, memory_versions, invalid_records, parked_commits, quarantine, deletions;
+    memories, memory_edges, memory_versions, invalid_records, parked_commits, quarantine, deletions, embeddings,
+    embedding_requests;
 
 -- name: vacuum_samples
 -- Forgets samples of what was there before. Passed over with a warning where the database is somebody else's.
@@ -76,6 +80,14 @@ vacuum (full, analyze) parked_commits;
 -- name: rewrite_quarantine
 -- As of memories.
 vacuum (full, analyze) quarantine;
+
+-- name: rewrite_embeddings
+-- As of memories. Its indexes are without already: vacuum writes over the vectors in them.
+vacuum (full, analyze) embeddings;
+
+-- name: rewrite_embedding_requests
+-- As of memories.
+vacuum (full, analyze) embedding_requests;
 
 -- name: rewrite_samples
 -- As of memories. Passed over with a warning where the database is somebody else's.

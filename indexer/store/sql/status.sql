@@ -69,6 +69,14 @@ select
     exists (select from repos) as in_use,
     clock_timestamp() as now;
 
+-- name: embedding_status
+-- Models of search by meaning, and how many memories wait for their vectors.
+select m.model, m.state, m.dimensions, m.walks,
+    (select count(*) from embedding_requests r where r.model = m.model) as waiting,
+    (select count(*) from embedding_requests r where r.model = m.model and r.lane = 2) as failing
+from embedding_models m
+order by m.state <> 'serving', m.added_at, m.model;
+
 -- name: backlog
 -- Frames that are kept aside.
 select

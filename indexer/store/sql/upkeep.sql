@@ -163,6 +163,12 @@ select
 -- Repos that are not known to be whole, by state.
 select state, count(*) as repos from repos where state <> 'active' and space = '' group by state;
 
+-- name: waiting_for_vectors
+-- Memories that wait for a vector, by model; also of models for which none does.
+select m.model, (select count(*) from embedding_requests r where r.model = m.model) as waiting
+from embedding_models m
+order by m.model;
+
 -- name: open_requests_by_kind
 -- What waits to be asked.
 select kind, count(*) as requests from requests group by kind;

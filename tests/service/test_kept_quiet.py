@@ -25,12 +25,15 @@ TOKEN = "memat_" + "c29tZXRoaW5nIGxvbmcgZW5vdWdo"
 
 # Each test of this run says what its name tells, but for the first ones, which say nothing private.
 RUN = """
-import subprocess, sys
-import httpx, pytest, structlog
+import shutil, subprocess, sys
+import asyncpg, httpx, pytest, structlog
 from prometheus_client import CollectorRegistry, Counter
 from structlog.testing import capture_logs
+from memory.embedded import hold_cluster
 from memory.telemetry import get_logger, set_up_logging
 from tests.builders import RepoBuilder, memory
+from tests.conftest import SHARED_MEMORY
+from tests.store.clusters import FAST, ask, folder_in
 
 SECRET = "Her sister keeps a spare key under the third flowerpot"
 PROGRAM = "import sys; print(sys.argv[1], file=sys.stderr)"
@@ -70,6 +73,17 @@ def test_process_with_a_file(tmp_path):
 
 def test_label():
     Counter("things", "Things.", ["what"], registry=CollectorRegistry()).labels(what=SECRET).inc()
+
+def test_scrape():
+    told = f'things{{what="{SECRET}"}} 1.0'
+    with httpx.Client(transport=httpx.MockTransport(lambda _: httpx.Response(200, text=told))) as client:
+        client.get("http://a.test/metrics")
+
+def test_postgres():
+    folder = folder_in(SHARED_MEMORY if SHARED_MEMORY.is_dir() else None, 0o711)
+    with hold_cluster(folder / "postgres", FAST) as cluster, pytest.raises(asyncpg.PostgresError):
+        ask(cluster, f"do $$ begin raise exception '{SECRET}'; end $$")
+    shutil.rmtree(folder)
 
 def test_query():
     answers = httpx.MockTransport(lambda _: httpx.Response(200))
@@ -114,7 +128,7 @@ def test_run_fails_for_each_way_in_which_a_record_may_be_told(tmp_path: Path):
     assert status == pytest.ExitCode.TESTS_FAILED
     assert failed == [
         *("event", "part_of_it", "own_set_up", "captured_event", "process", "process", "process"),
-        *("process_with_a_file", "label", "query"),
+        *("process_with_a_file", "label", "scrape", "postgres", "query"),
     ]
 
 

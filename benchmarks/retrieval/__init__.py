@@ -1,0 +1,1 @@
+"""How well searches rank: questions with known answers, asked of the code that serves."""
