@@ -16,7 +16,7 @@ from appview.refusals import TooBusy
 from appview.store.stats import RecentTotals
 from memory.database import Database
 
-# Of ten connections, with four searches.
+# Of fourteen connections, with four searches of two each.
 _WALKS_AT_ONCE: Final = 2
 _WALKS_WAITING: Final = 100  # most take milliseconds
 _STREAMED_PAGES_AT_ONCE: Final = 2

@@ -54,8 +54,8 @@ from memory.telemetry import get_logger
 
 VERSION: Final = "0.1.0"
 
-_CONNECTIONS: Final = 10
-_SEARCHES_AT_ONCE: Final = 4  # more would be slower each, and take the connections of other answers
+_CONNECTIONS: Final = 14
+_SEARCHES_AT_ONCE: Final = 4  # of two connections each: more would be slower, and take the connections of other answers
 _SEARCHES_WAITING: Final = 8  # what may take seconds each, so that none waits for longer than an answer may take
 _CLIENTS: Final = 1_000  # each may hold a body, a question and an answer: a few hundred MiB in all
 _KEEP_ALIVE_S: Final = 15

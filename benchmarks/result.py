@@ -5,6 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 
+class NotHere(Exception):
+    """What a benchmark needs beside the checkout is not on this machine."""
+
+
 @dataclass(frozen=True, slots=True)
 class Result:
     """One JSON line, and notes for people."""

@@ -19,9 +19,13 @@ from urllib.request import urlopen
 
 from appview.service import bind, serve
 from indexer.arrivals import Source, SourceKind
+from indexer.embed import ModelCare, add_first_model, opened_models
+from indexer.embedder import EmbeddingWorker
 from indexer.report import ReplayReport
-from indexer.service import replay
+from indexer.service import EMBED_CONNECTIONS, embed_of, replay
+from memory.database import connect_database
 from memory.embedded import clear_cluster, hold_cluster
+from memory.embedding import Absent
 from memory.errors import MemoryAppviewError, Misconfigured
 from memory.identifiers import COLLECTION, NAMESPACE, normalise_source
 from memory.settings import Settings, load
@@ -34,8 +38,10 @@ DATA_DIR: Final = ROOT / ".data" / "demo"
 RECORDED_PDS: Final = "localhost:2583"
 HOST: Final = "127.0.0.1"
 QUESTION: Final = "where does Mara live"
+OTHER_WORDS: Final = "medicines she cannot take"
 PAST: Final = "2026-06-15T00:00:00Z"
 START_TIMEOUT_S: Final = 30
+EMBEDDING_THREADS: Final = 4
 OTHER_PORTS: Final = (8601, 8602)
 
 Json = Any
@@ -56,13 +62,16 @@ def main() -> int:
 
 
 def _settings(environ: Mapping[str, str]) -> Settings:
-    """Those of the API's port, and this demo's own database."""
+    """Those of the API's port, this demo's own database, and more of the machine than a daemon would take."""
     port = {"APPVIEW_PORT": environ["APPVIEW_PORT"]} if "APPVIEW_PORT" in environ else {}
-    return load({**port, "APPVIEW_HOST": HOST, "DATABASE_DATA_DIR": str(DATA_DIR)})
+    threads = str(min(EMBEDDING_THREADS, os.cpu_count() or 1))
+    return load(
+        {**port, "APPVIEW_HOST": HOST, "DATABASE_DATA_DIR": str(DATA_DIR), "EMBEDDING_THREADS": threads}
+    )
 
 
 async def demonstrate(settings: Settings) -> None:
-    """Fills an index, serves it, asks it four things, and goes on serving."""
+    """Fills an index, serves it, asks it five things, and goes on serving."""
     port = settings.appview.port
     require_port(port)
     data_dir = settings.database.data_dir
@@ -81,9 +90,11 @@ async def demonstrate(settings: Settings) -> None:
             use_cursor=True,
         )
         tell_report(report)
+        step("Giving each memory its vector, for search by meaning")
+        has_vectors = await embed(settings)
         async with TaskGroup() as tasks:
             server = tasks.create_task(serve(settings, host=HOST, port=port))
-            await ask(f"http://{HOST}:{port}")
+            await ask(f"http://{HOST}:{port}", by_meaning=has_vectors)
             print(f"\nServing at http://{HOST}:{port}/ (Ctrl-C stops it)", flush=True)
             print(
                 f"How its index is: DATABASE_DATA_DIR={shown(data_dir)} .venv/bin/python -m indexer status", flush=True
@@ -120,13 +131,46 @@ def tell_report(report: ReplayReport) -> None:
     )
 
 
-async def ask(base: str) -> None:
-    """One search, one replaced fact, one look back, one “why not”, each with the line that repeats it."""
+async def embed(settings: Settings) -> bool:
+    """Gives every memory its vector, as `python -m indexer embed` does; False: there is no model here."""
+    began = perf_counter()
+    async with (
+        connect_database(settings.database, application_name="demo", connections=EMBED_CONNECTIONS) as database,
+        opened_models(embed_of(settings.embedding).open_embedder) as models,
+    ):
+        model = await models.look_up(None)
+        if isinstance(model, Absent):
+            print(f"  Search is by words alone, because {model.reason}", flush=True)
+            return False
+        await add_first_model(database, models)
+        await ModelCare(database, models).look()
+        worker = EmbeddingWorker(database, models.find, allow_private=False)
+        while await worker.step():
+            pass
+    print(
+        f"  {worker.embedded} memories, also the masked ones, in {perf_counter() - began:.1f} s by {model.model}, "
+        "which runs in this process",
+        flush=True,
+    )
+    return True
+
+
+async def ask(base: str, *, by_meaning: bool) -> None:
+    """One search, one replaced fact, one look back, one “why not”, each with the line that repeats it.
+
+    With vectors also a question that shares no word with its answer.
+    """
     names: dict[str, str] = json.loads((RECORDING / "names.json").read_text("utf-8"))
     await until_healthy(base)
     search = {"q": QUESTION, "repo": "mara.test", "limit": "1"}
     found = await show(base, "A search", "searchRecords", search)
     tell_record(found["records"][0])
+
+    if by_meaning:
+        search_else = {"q": OTHER_WORDS, "repo": "priya.test", "limit": "1", "explain": "true"}
+        found = await show(base, "Asked in other words than it was stated", "searchRecords", search_else)
+        tell_record(found["records"][0])
+        tell_arms(found["records"][0]["scores"])
 
     lisbon = {"uri": names["mara/lisbon"]}
     replaced = await show(base, "A replaced fact is masked, and says by what", "getRecord", lisbon)
@@ -176,6 +220,14 @@ def tell_record(record: Json) -> None:
     value = record["value"]
     assert value["$type"] == COLLECTION
     print(f"    “{value['content']}”  ({record.get('handle', record['repo'])}, {value['createdAt'][:10]})", flush=True)
+
+
+def tell_arms(scores: Json) -> None:
+    """How each arm of the search ranks a hit."""
+    told: list[str] = []
+    for name, arm in (("by words", scores.get("lexical")), ("by meaning", scores.get("semantic"))):
+        told.append(f"{name} not found" if arm is None else f"{name} number {arm['rank']}")
+    print(f"    {', '.join(told)}", flush=True)
 
 
 if __name__ == "__main__":

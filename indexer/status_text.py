@@ -24,7 +24,7 @@ _STATE_HINTS = {
 
 
 _NO_MODEL: Final = (
-    "none yet, so search is by words: `python -m indexer run` adds what EMBEDDING_BACKEND names, if it can"
+    "no model yet, so it is by words: `python -m indexer run` adds what EMBEDDING_BACKEND names, if it can"
 )
 _MODEL_STATES: Final = {
     "serving": "serves",

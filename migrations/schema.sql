@@ -370,9 +370,15 @@ CREATE INDEX memories_by_time ON public.memories USING btree (repo, space, effec
 
 CREATE INDEX memories_components ON public.memories USING btree (repo, space, component) WHERE (component IS NOT NULL);
 
+CREATE INDEX memories_public_by_creation ON public.memories USING btree (created_at) WHERE (space = ''::text);
+
 CREATE INDEX memories_public_by_occurrence ON public.memories USING btree (occurred_from, repo, rkey) WHERE (space = ''::text);
 
+CREATE INDEX memories_public_by_occurrence_end ON public.memories USING btree (occurred_to) WHERE ((space = ''::text) AND (occurred_to IS NOT NULL));
+
 CREATE INDEX memories_public_by_time ON public.memories USING btree (effective_at, repo, rkey) WHERE (space = ''::text);
+
+CREATE INDEX memories_public_labels ON public.memories USING gin (array_to_tsvector(ARRAY[('k'::text || "left"(COALESCE(kind, ''::text), 100)), ('s'::text || "left"(COALESCE(scope, ''::text), 100)), ('a'::text || "left"(COALESCE(agent, ''::text), 100)), ('c'::text || "left"(COALESCE(client, ''::text), 100))])) WHERE (space = ''::text);
 
 CREATE INDEX memories_public_terms ON public.memories USING gin (terms) WHERE (space = ''::text);
 

@@ -46,7 +46,8 @@ async def embed_all(database: Database, embedder: Embedder, *, model: str = MODE
 async def is_complete(database: Database, model: str = MODEL) -> bool:
     """Whether every memory has its vectors."""
     async with database.connection() as conn:
-        return {each.model: each.complete for each in await embedding_models.load_coverage(conn)}.get(model, False)
+        memories, embedded = await embedding_models.count_embedded(conn, model)
+    return embedded == memories
 
 
 def query_models(embedder: Embedder) -> OpenedModels:

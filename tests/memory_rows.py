@@ -38,7 +38,10 @@ SPACE = "at://did:plc:spaceaaaaaaaaaaaaaaaaaa/space/com.example.group/family"
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
-_TABLES = ("memories", "memory_edges", "memory_versions", "repos", "identities", "sources")
+_TABLES = (
+    *("memories", "memory_edges", "memory_versions", "repos", "identities", "sources"),
+    *("embeddings", "embedding_requests"),
+)
 _EMPTY_SHA256 = sha256(b"").digest()
 
 

@@ -17,7 +17,7 @@ from appview.search.fusion import Calibration
 from appview.search.marks import Judge
 from appview.search.query import ParsedQuery
 from appview.search.ranking import Corpus, prepare_scorer
-from appview.search.semantic import Aim, Near
+from appview.search.semantic import BLANK, Aim, Near
 from appview.store.search import explain_candidate, find_candidates
 from appview.store.semantic import Sought, StoredModel, find_near, load_model, measure
 from appview.store.service import plan_anew, share_snapshot, take_snapshot
@@ -103,13 +103,14 @@ async def ask_arms(snapshot: Snapshot, inquiry: Inquiry, *, spaces: ReadableSpac
     scorer = prepare_scorer(query.terms, words.corpus) if inquiry.by_words else None
     if near is None:
         return Findings(words, words.memories, Judge(scorer), explained, by_meaning=False, indexed_at=words.indexed_at)
-    judge = Judge(scorer, near.found.likeness, near.calibration)
+    calibration = near.calibration.at(near.aim.chance)
+    judge = Judge(scorer, near.found.likeness, calibration)
     missing = await asyncio.to_thread(_unmeasured, judge, words.memories) if near.found.capped else []
     if explained is not None and explained.candidate.key not in near.found.likeness:
         missing.append(explained.candidate.key)
     if missing:
         more = await measure(conn, near.sought, near.aim, missing, spaces=spaces)
-        judge = Judge(scorer, {**near.found.likeness, **more}, near.calibration)
+        judge = Judge(scorer, {**near.found.likeness, **more}, calibration)
     known = {candidate.key for candidate in words.memories}
     others = [candidate for candidate in near.found.memories if candidate.key not in known]
     times = [candidate.indexed_at for candidate in near.found.memories]
@@ -137,7 +138,7 @@ async def _ask_meaning(
     vector = await models.embed(model.name, inquiry.query.wording, private=private)
     if vector is None:
         return None
-    sought = Sought(model, vector)
+    sought = Sought(model, vector, await models.embed(model.name, BLANK, private=False))
     async with snapshot.beside(shared) as conn:
         await plan_anew(conn)
         found, aim = await find_near(

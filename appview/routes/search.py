@@ -26,7 +26,7 @@ from appview.lexicon import JSON
 from appview.refusals import RecordNotFound
 from appview.search.explain import explain_memory
 from appview.search.highlight import highlights
-from appview.search.hits import MAX_SUPPRESSED, Hit, OrderKey, order_of
+from appview.search.hits import MAX_SUPPRESSED, Hit, OrderKey
 from appview.search.marks import Marks
 from appview.search.query import parse_query
 from appview.store.views import StoredMemory, load_memories
@@ -106,7 +106,9 @@ async def _explanation(conn: Connection, search: Search, key: Key, spaces: Reada
         view["failedFilter"] = verdict.failed
     if verdict.marks is not None:
         view["score"] = verdict.marks.score
-        view["scores"] = _scores(search, verdict.marks, order_of(explained.candidate, verdict.marks))
+        view["scores"] = _scores(
+            search, verdict.marks, search.ranking.seating.order_of(explained.candidate, verdict.marks)
+        )
     view["maskedBy"] = [uri_of(key._replace(rkey=rkey)) for rkey in memory.replacers]
     if memory.replacers_capped:
         view["maskedByCapped"] = True

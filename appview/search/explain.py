@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from appview.keys import Key
 from appview.search.candidates import Candidates, Explained
-from appview.search.hits import Ranking, order_of
+from appview.search.hits import Ranking
 from appview.search.marks import Marks
 from appview.search.query import ParsedQuery
 
@@ -33,7 +33,7 @@ def explain_memory(
     marks = ranking.judge.mark(candidate)
     if marks is None:
         return Verdict(explained.failed[0] if explained.failed else "q", None, None)
-    rank = ranking.rank_of(order_of(candidate, marks))
+    rank = ranking.rank_of(ranking.seating.order_of(candidate, marks))
     failed = (
         _first_failed_filter(explained, query, candidates, marks)
         or ("minScore" if marks.score < min_score else None)

@@ -11,6 +11,7 @@ from typing import Final
 
 from appview.keys import Key
 from appview.search.candidates import Candidate
+from appview.search.fusion import Attendant, Company, gather_company
 from appview.search.marks import Judge, Marks
 from appview.search.query import ParsedQuery
 from appview.search.ranking import order_key
@@ -65,11 +66,13 @@ class Ranking:
         self,
         query: ParsedQuery,
         judge: Judge,
+        seating: Seating,
         scored: Sequence[_Scored],
         wanted: int,
         through: OrderKey | None,
     ) -> None:
         self.judge = judge
+        self.seating = seating
         self.hits: list[Hit] = []
         self.suppressed: list[OrderKey] = []
         self.capped = False
@@ -202,16 +205,50 @@ def rank_candidates(
 
     So many hits are `wanted`, and all `through` the place where that candidate stands or would stand.
     """
-    scored: list[_Scored] = []
-    for candidate in candidates:
-        marks = judge.mark(candidate)
-        if marks is not None and marks.score >= min_score:
-            scored.append(_Scored(order_of(candidate, marks), marks, candidate))
+    marked = [(candidate, marks) for candidate in candidates if (marks := judge.mark(candidate)) is not None]
+    seating = seat(marked, judge)
+    scored = [
+        _Scored(seating.order_of(candidate, marks), marks, candidate)
+        for candidate, marks in marked
+        if marks.score >= min_score
+    ]
     scored.sort(key=attrgetter("order"))
     last = None if through is None else judge.mark(through)
-    return Ranking(query, judge, scored, wanted, None if through is None or last is None else order_of(through, last))
+    return Ranking(
+        query,
+        judge,
+        seating,
+        scored,
+        wanted,
+        None if through is None or last is None else seating.order_of(through, last),
+    )
 
 
-def order_of(candidate: Candidate, marks: Marks) -> OrderKey:
-    """What a candidate with these marks is sorted by."""
-    return order_key(marks.fused, candidate.effective_at, *candidate.key)
+@dataclass(frozen=True, slots=True, repr=False)
+class Seating:
+    """What candidates of one search are sorted by. `company`: None where words alone count."""
+
+    company: Company | None
+
+    def order_of(self, candidate: Candidate, marks: Marks) -> OrderKey:
+        """What a candidate with these marks is sorted by."""
+        order = marks.fused if self.company is None else self.company.raise_order(_attendant(candidate, marks))
+        return order_key(order, candidate.effective_at, *candidate.key)
+
+
+def seat(marked: Iterable[tuple[Candidate, Marks]], judge: Judge) -> Seating:
+    """Find who gains from whose company; of what is surely a hit only, so that no filter leaks through."""
+    if judge.likeness is None:
+        return Seating(None)
+    return Seating(
+        gather_company(
+            _attendant(candidate, marks)
+            for candidate, marks in marked
+            if not candidate.masked and not candidate.needs_recheck
+        )
+    )
+
+
+def _attendant(candidate: Candidate, marks: Marks) -> Attendant:
+    key = candidate.key
+    return Attendant((key.repo, key.space), candidate.content_hash, candidate.effective_at, marks.fused)

@@ -2,6 +2,7 @@
 
 But for those that read nothing out of anybody's repo: `find_repos` (handles), `load_indexed_through`, `load_repo_sync`
 and `load_repo_rev` (how far streams and public repos are followed), `load_page_cursor_key` and `load_id_key` (secrets
-of the index) and `plan_anew`, `share_snapshot`, `take_snapshot` (the transaction's own), `load_model` (of embeddings); and what deals with tokens, by which a viewer is told:
-`is_token_kept`, `list_access_tokens`, `use_service_token`, `add_access_token`, `delete_access_token`.
+of the index), `load_model` (of embeddings), `plan_anew`, `share_snapshot` and `take_snapshot` (a transaction's own
+matters); and what deals with tokens, by which a viewer is told: `is_token_kept`, `list_access_tokens`,
+`use_service_token`, `add_access_token`, `delete_access_token`.
 """

@@ -16,23 +16,31 @@ from appview.search.candidates import Candidate
 from appview.search.query import ParsedQuery
 from appview.search.semantic import Aim, Near, take_aim
 from appview.store.lists import find_authors
+from memory.embedding import MAX_PASSAGES
 from memory.queries import Connection, Row, Statement, load_queries
 from memory.space import ReadableSpaces
+from memory.terms import quote_lexeme
 
 MAX_NEAR: Final = 1_000
 """Memories that the semantic arm brings, where all are compared."""
 
-MAX_NEAR_OF_ALL: Final = 200
+MAX_NEAR_OF_ALL: Final = 100
 """Memories that it brings of a search over all authors."""
 
 MAX_COMPARED: Final = 20_000
 """A search over all authors compares all that pass its filters, if they are no more; else it takes the index."""
 
+MAX_COMPARED_ANYWAY: Final = 60_000
+"""If the index brings less than is wanted, all that pass are compared after all, if they are no more than this."""
+
 SAMPLE: Final = 200
 """Memories whose mean stands for that of a search."""
 
-_EF_SEARCH: Final = 200
-_MAX_SCANNED: Final = 40_000
+_EF_SEARCH: Final = 400
+_MAX_SCANNED: Final = 20_000
+_MORE_PASSAGES: Final = 5
+_NO_LABEL: Final = "'-'"
+_LABEL_LENGTH: Final = 100
 _QUERIES: Final = load_queries(Path(__file__).parent / "sql" / "semantic.sql")
 _WRITTEN_WIDTH: Final = "halfvec(384)"
 
@@ -60,10 +68,11 @@ async def load_model(conn: Connection, name: str | None) -> StoredModel | None:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Sought:
-    """What the semantic arm looks for: a vector of unit length, of a model."""
+    """What the semantic arm looks for: a query's vector, of unit length; `blank`: that of a query that asks nothing."""
 
     model: StoredModel
     vector: Sequence[float]
+    blank: Sequence[float] | None = None
 
 
 async def find_near(
@@ -128,7 +137,7 @@ class _Search:
             model=self.sought.model.name,
             sample=SAMPLE,
         )
-        return take_aim(self.sought.vector, None if mean is None else json.loads(mean))
+        return take_aim(self.sought.vector, None if mean is None else json.loads(mean), self.sought.blank)
 
     async def compare(self, aim: Aim, authors: Sequence[str], *, public: bool, spaces: ReadableSpaces) -> _Found:
         if not authors:
@@ -144,21 +153,43 @@ class _Search:
         )
         return [_found(row, aim) for row in rows]
 
-    async def count_public(self) -> int:
-        matches: int = await _QUERIES.count_matches.fetchval(
-            self.conn, max_counted=MAX_COMPARED + 1, **_without(self._filtered(), "include_superseded", "recheck")
-        )
-        return matches
+    async def compare_public(self, aim: Aim) -> _Found:
+        """The nearest public memories of all authors."""
+        await _QUERIES.read_scattered.fetchrow(self.conn)
+        found = await self._compare_few(aim, MAX_COMPARED)
+        if found is not None:
+            return found
+        found = await self._go_through_index(aim)
+        if len({candidate.key for _, candidate in found}) <= MAX_NEAR_OF_ALL:
+            # What passes the filters is rare around here.
+            return await self._compare_few(aim, MAX_COMPARED_ANYWAY) or found
+        return found
 
-    async def compare_public(self, aim: Aim, *, few: bool) -> _Found:
-        statement = _QUERIES.nearest_among_few
-        if not few:
-            await _QUERIES.scan_far.fetchrow(self.conn, ef_search=str(_EF_SEARCH), max_scanned=str(_MAX_SCANNED))
-            statement = _nearest_by_index(self.sought.model.dimensions)
-        rows = await statement.fetch(
-            self.conn, max_candidates=MAX_NEAR_OF_ALL + 1, **self._compared(aim), **self._filtered()
+    async def _compare_few(self, aim: Aim, at_most: int) -> _Found | None:
+        """None: more pass the filters than are to be compared."""
+        rows = await _QUERIES.nearest_among_few.fetch(
+            self.conn,
+            max_compared=at_most,
+            labelled=_labelled(self.filters),
+            max_candidates=MAX_NEAR_OF_ALL + 1,
+            **self._compared(aim),
+            **self._filtered(),
         )
-        return [_found(row, aim) for row in rows]
+        if rows[0]["matches"] > at_most:
+            return None
+        return [_found(row, aim) for row in rows if row["repo"] is not None]
+
+    async def _go_through_index(self, aim: Aim) -> _Found:
+        await _QUERIES.scan_far.fetchrow(self.conn, ef_search=str(_EF_SEARCH), max_scanned=str(_MAX_SCANNED))
+        statement = _nearest_by_index(self.sought.model.dimensions)
+        wanted = MAX_NEAR_OF_ALL + 1
+        while True:
+            rows = await statement.fetch(self.conn, max_candidates=wanted, **self._compared(aim), **self._filtered())
+            memories = {(row["repo"], row["rkey"]) for row in rows}
+            # The nearest passages may all be of a few memories.
+            if len(rows) < wanted or len(memories) > MAX_NEAR_OF_ALL or wanted > MAX_NEAR_OF_ALL * MAX_PASSAGES:
+                return [_found(row, aim) for row in rows]
+            wanted *= _MORE_PASSAGES
 
     def _compared(self, aim: Aim) -> dict[str, object]:
         return {"query": _text(aim.vector), "model": self.sought.model.name}
@@ -174,12 +205,11 @@ class _Search:
 
 
 async def _find_among_all(search: _Search, spaces: ReadableSpaces) -> tuple[Near, Aim]:
-    # One aim for all: that of the model, for the mean of millions changes with none of them.
-    aim = take_aim(search.sought.vector, search.sought.model.calibration.get("mean"))
-    few = await search.count_public() <= MAX_COMPARED
-    found = await search.compare_public(aim, few=few)
+    # One aim for all, whatever they hold: the mean of millions tells nothing of what is near.
+    aim = take_aim(search.sought.vector, None, search.sought.blank)
     authors = await find_authors(search.conn, spaces=spaces)
-    found += await search.compare(aim, authors, public=False, spaces=spaces)
+    found = await search.compare(aim, authors, public=False, spaces=spaces)
+    found += await search.compare_public(aim)
     return _near(found, MAX_NEAR_OF_ALL), aim
 
 
@@ -215,8 +245,15 @@ def _text(vector: Sequence[float]) -> str:
     return "[" + ",".join([f"{number:.6g}" for number in vector]) + "]"
 
 
-def _without(parameters: Mapping[str, object], *names: str) -> dict[str, object]:
-    return {name: value for name, value in parameters.items() if name not in names}
+def _labelled(filters: Filters) -> str | None:
+    """Text for `::tsquery`: the wanted kinds, scopes, agents and clients as their index has them; None: any."""
+    wanted = {"k": filters.kinds, "s": filters.scopes, "a": filters.agents, "c": filters.clients}
+    parts = [
+        " | ".join(quote_lexeme(sign + value[:_LABEL_LENGTH]) for value in values) or _NO_LABEL
+        for sign, values in wanted.items()
+        if values is not None
+    ]
+    return " & ".join(f"({part})" for part in parts) or None
 
 
 @cache

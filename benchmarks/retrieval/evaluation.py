@@ -1,13 +1,13 @@
 """`retrieval_obs`, `retrieval_turns`, `retrieval_xquad`: what a search finds, beside what simpler ones find.
 
-Each question is asked once. `value` is the nDCG of the first ten, times 100, of the hybrid search as it serves; intervals
-are of 95%, by bootstrap over conversations (of XQuAD-R: over questions, in each language).
+Each question is asked once. `value` is the nDCG of the first ten, times 100, of the hybrid search as it serves.
+Intervals are of 95%, by bootstrap over conversations (of XQuAD-R: over questions).
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 
@@ -166,7 +166,7 @@ async def _run_locomo(kind: str) -> Result:
     )
 
 
-async def _question_vectors(vectors: Vectors):  # noqa: ANN202
+async def _question_vectors(vectors: Vectors) -> AsyncIterator[tuple[str, Matrix]]:
     """Every question of LoCoMo by its name: the observations and the turns share them."""
     for group in sets.locomo("turns", (*sets.ANSWERABLE, sets.ADVERSARIAL)):
         rows = await vectors.queries([question.text for question in group.questions])
@@ -226,8 +226,9 @@ def _false_recall(
         ]
         lines.append(
             f"minScore {threshold}: {_share_over(foreign, threshold):.0f}% of questions to another conversation recall"
-            f" something, {_share_over(tricky, threshold):.0f}% of adversarial ones; with answers, nDCG"
-            f" {100 * fmean(each.ndcg for each in worths):.1f}, recall {100 * fmean(each.recall for each in worths):.1f}"
+            f" something, {_share_over(tricky, threshold):.0f}% of adversarial ones; those with answers have nDCG"
+            f" {100 * fmean(each.ndcg for each in worths):.1f} and recall"
+            f" {100 * fmean(each.recall for each in worths):.1f}"
         )
     return lines
 

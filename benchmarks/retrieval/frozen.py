@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-import bm25s  # pyright: ignore[reportMissingTypeStubs]
+import bm25s
 import numpy as np
 import Stemmer
 from numpy.typing import NDArray
@@ -25,7 +25,7 @@ _CJK = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]")
 _THAI = re.compile(r"[\u0e00-\u0e7f]")
 _RUN = re.compile(rf"{_CJK.pattern}+|{_THAI.pattern}+|(?:(?!{_CJK.pattern}|{_THAI.pattern})[\w\u0900-\u0dff])+")
 _MARKS = re.compile(r"[\u0300-\u036f\u064b-\u065f\u0670]")
-_STEMMER: Any = Stemmer.Stemmer("english")
+_STEMMER: Any = Stemmer.Stemmer("english")  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
 _STOP_WORDS = frozenset(
     """a an and are as at be but by for if in into is it no not of on or such that the their then there these they this
     to was will with what when where which who whom why how do does did has have had""".split()

@@ -64,7 +64,7 @@ class Ranker:
 
     def rank(self, text: str, vector: Sequence[float], arms: Arms) -> list[Found]:
         """All hits of a question, best first."""
-        shares = {} if arms is Arms.SEMANTIC else self._shares(text)
+        shares = {} if arms is Arms.SEMANTIC else self.shares(text)
         if arms is Arms.LEXICAL:
             return self._sorted({place: Found(place, share, min(1.0, share)) for place, share in shares.items()})
         aim = take_aim(vector, self._mean, self._blank)
@@ -80,7 +80,8 @@ class Ranker:
                 hits[place] = Found(place, fused.order, fused.score)
         return self._sorted(hits if arms is Arms.ALONE else self._in_company(hits))
 
-    def _shares(self, text: str) -> dict[int, float]:
+    def shares(self, text: str) -> dict[int, float]:
+        """Of each memory with a word of the question, the share of what it asks for."""
         query = parse_query(text)
         scorer: LexicalScorer = prepare_scorer(query.terms, self._corpus)
         wanted: defaultdict[int, dict[str, int]] = defaultdict(dict)

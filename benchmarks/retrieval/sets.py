@@ -17,15 +17,13 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 
+from benchmarks.result import NotHere
+
 LANGUAGES = ("en", "de", "es", "ru", "zh", "ar", "hi", "th")
 ANSWERABLE = (1, 2, 3, 4)
 ADVERSARIAL = 5
 
 _LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
-
-
-class NoSets(Exception):
-    """The folder with the sets is not there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +108,7 @@ def _group(name: str, docs: Mapping[str, str], questions: Sequence[Any], times: 
 def _folder() -> Path:
     folder = Path(os.environ.get("RETRIEVAL_SETS", Path(__file__).parents[3] / "shared" / "eval"))
     if not (folder / "load.py").is_file():
-        raise NoSets(f"the sets of retrieval are not at {folder}; RETRIEVAL_SETS says where else")
+        raise NotHere(f"the sets of retrieval are not at {folder}; RETRIEVAL_SETS says where else")
     return folder
 
 

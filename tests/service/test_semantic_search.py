@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
+from typing import Any
 
 import pytest
 
+from appview.access import Viewer
+from appview.call import QueryModels
+from appview.keys import Key, uri_of
 from memory.database import Database
 from memory.embedding import Embedder
+from memory.space import ReadableSpaces
 from tests.api_client import Api
 from tests.meaning import embed_all, embedded_model, query_models
-from tests.memory_rows import ALICE, BOB, MemoryRows
+from tests.memory_rows import ALICE, BOB, SPACE, MemoryRows, day, text
+
+HOT = "which hot beverage does she like"
+TEA = "Prefers green tea to coffee."
+WHERE: list[dict[str, Any]] = [{}, {"repo": [ALICE, BOB]}, {"repo": ALICE}]
 
 
 @pytest.fixture
@@ -20,23 +29,211 @@ async def embedder() -> AsyncGenerator[Embedder]:
 
 
 @pytest.fixture
-async def api(database: Database, embedder: Embedder) -> Api:
+def rows() -> MemoryRows:
+    """Two people's memories; one of them was replaced."""
     rows = MemoryRows()
     rows.repo(ALICE, handle="alice.test")
-    rows.put(ALICE, "Prefers green tea to coffee.", kind="preference", scope="home")
+    old = rows.put(ALICE, "Prefers a strong espresso after lunch.", kind="preference", scope="home")
+    rows.put(ALICE, TEA, kind="preference", scope="home", supersedes=[old])
     rows.put(ALICE, "Her sister Ana moved to Lisbon in spring.", kind="fact")
-    rows.put(ALICE, "The build of the mobile app takes eleven minutes.", kind="fact")
+    rows.put(ALICE, "The build of the mobile app takes eleven minutes.", kind="fact", occurred=("2026-02-01T00:00:00Z", "day"))
     rows.put(ALICE, "Walks the dog along the river every morning.")
     rows.put(BOB, "Trinkt lieber Wein als Bier.", agent="claude-code")
     rows.put(BOB, "朝はコーヒーより緑茶が好きです。")
+    return rows
+
+
+async def serve(database: Database, rows: MemoryRows, embedder: Embedder, **more: Any) -> Api:
+    """An API over these, each with its vector."""
     await rows.write(database)
-    assert await embed_all(database, embedder) == 6
-    return Api(database, query_models=query_models(embedder))
+    await embed_all(database, embedder)
+    return Api(database, query_models=query_models(embedder), **more)
 
 
-@pytest.mark.parametrize("where", [{}, {"repo": [ALICE, BOB]}, {"repo": ALICE}])
-async def test_what_shares_no_word_is_found(api: Api, where: dict[str, str]) -> None:
-    answer = await api.get("searchRecords", q="which hot beverage does she like", explain=True, **where)
+@pytest.fixture
+async def api(database: Database, rows: MemoryRows, embedder: Embedder) -> Api:
+    return await serve(database, rows, embedder)
+
+
+def contents(answer: dict[str, Any]) -> list[str]:
+    return [record["value"]["content"] for record in answer["records"]]
+
+
+@pytest.mark.parametrize("where", WHERE)
+@pytest.mark.parametrize("mode", ["hybrid", "semantic"])
+async def test_what_shares_no_word_is_found(api: Api, where: dict[str, Any], mode: str) -> None:
+    assert (await api.get("searchRecords", q=HOT, mode="lexical", **where))["records"] == []
+    answer = await api.get("searchRecords", q=HOT, mode=mode, **where)
+    assert answer["mode"] == mode
+    assert contents(answer)[0] == TEA
+
+
+async def test_another_language_is_found(api: Api) -> None:
+    assert contents(await api.get("searchRecords", q="Does he like green tea?", repo=BOB))[0].startswith("朝")
+
+
+async def test_words_and_meaning_together_outrank_either(api: Api) -> None:
+    answer = await api.get("searchRecords", q="green tea or another hot beverage", repo=ALICE, explain=True)
+    best = answer["records"][0]
+    assert best["value"]["content"] == TEA
+    assert best["scores"]["lexical"]["rank"] == best["scores"]["semantic"]["rank"] == 1
+    fused = [float(record["scores"]["fused"]) for record in answer["records"]]
+    assert fused == sorted(fused, reverse=True)
+    assert all(0 <= record["score"] <= 1000 for record in answer["records"])
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        ({"kind": "fact"}, False),
+        ({"kind": "preference"}, True),
+        ({"scope": "home"}, True),
+        ({"scope": ""}, False),
+        ({"agent": "claude-code"}, False),
+        ({"createdAfter": text(day(2))}, True),
+        ({"createdBefore": text(day(2))}, False),
+        ({"occurredAfter": text(day(0))}, False),
+        ({"publicOnly": True}, True),
+    ],
+)
+@pytest.mark.parametrize("where", WHERE)
+async def test_filters_hold_by_meaning(api: Api, asked: dict[str, Any], expected: bool, where: dict[str, Any]) -> None:
+    found = contents(await api.get("searchRecords", q=HOT, mode="semantic", **asked, **where))
+    assert (TEA in found) is expected
+
+
+@pytest.mark.parametrize("where", WHERE)
+async def test_phrases_and_exclusions_are_filters_by_meaning_too(api: Api, where: dict[str, Any]) -> None:
+    assert contents(await api.get("searchRecords", q=f'{HOT} "green tea"', mode="semantic", **where)) == [TEA]
+    assert TEA not in contents(await api.get("searchRecords", q=f"{HOT} -coffee", mode="semantic", **where))
+    assert TEA not in contents(await api.get("searchRecords", q=f'{HOT} -"green tea"', **where))
+
+
+@pytest.mark.parametrize("where", WHERE)
+async def test_replaced_memories_are_suppressed_by_meaning(api: Api, where: dict[str, Any]) -> None:
+    espresso = "Prefers a strong espresso after lunch."
+    answer = await api.get("searchRecords", q="how does she take her coffee shots", mode="semantic", **where)
+    assert espresso not in contents(answer)
+    assert answer["suppressed"] == 1
+    before = await api.get("searchRecords", q=HOT, mode="semantic", asOf=text(day(1.5)), **where)
+    assert contents(before) == [espresso]
+    everything = await api.get("searchRecords", q=HOT, mode="semantic", includeSuperseded=True, **where)
+    assert {espresso, TEA} <= set(contents(everything))
+
+
+@pytest.mark.parametrize("where", WHERE)
+@pytest.mark.parametrize("mode", ["hybrid", "semantic"])
+async def test_pages_show_every_hit_once(api: Api, where: dict[str, Any], mode: str) -> None:
+    whole = contents(await api.get("searchRecords", q="what she likes to drink", mode=mode, **where))
+    paged = await api.contents("searchRecords", q="what she likes to drink", mode=mode, limit=1, **where)
+    assert len(whole) > 2
+    assert paged == whole
+
+
+async def test_a_memory_that_was_found_by_meaning_alone_is_explained(api: Api, rows: MemoryRows) -> None:
+    uri = next(uri_of(key) for key, stored in rows.stored.items() if stored.memory().content == TEA)
+    answer = await api.get("searchRecords", q=HOT, repo=ALICE, explainUri=uri)
+    assert answer["explanation"]["recalled"]
+    assert set(answer["explanation"]["scores"]) == {"semantic", "fused"}
+    assert answer["explanation"]["score"] == answer["records"][0]["score"]
+    failed = await api.get("searchRecords", q=HOT, repo=ALICE, kind="fact", explainUri=uri)
+    assert failed["explanation"]["failedFilter"] == "kind"
+    assert failed["explanation"]["scores"]["semantic"]["raw"] == answer["explanation"]["scores"]["semantic"]["raw"]
+
+
+async def test_low_scores_are_left_out_on_request(api: Api) -> None:
+    best = (await api.get("searchRecords", q=HOT))["records"][0]["score"]
+    assert contents(await api.get("searchRecords", q=HOT, minScore=best)) == [TEA]
+    assert best > 0
+
+
+class _Unable:
+    """Models that make no vector at the moment."""
+
+    async def embed(self, model: str, wording: str, *, private: bool) -> Sequence[float] | None:
+        return None
+
+
+@pytest.mark.parametrize("models", [None, _Unable()])
+async def test_without_a_vector_the_search_is_by_words_and_says_so(
+    database: Database, rows: MemoryRows, embedder: Embedder, models: QueryModels | None
+) -> None:
+    await serve(database, rows, embedder)
+    api = Api(database, query_models=models)
+    answer = await api.get("searchRecords", q="tea")
+    assert (answer["mode"], contents(answer)) == ("lexical", [TEA])
+    assert (await api.refuse("searchRecords", q="tea", mode="semantic")).error == "ModeUnavailable"
+
+
+async def test_before_there_is_a_model_the_search_is_by_words(
+    database: Database, rows: MemoryRows, embedder: Embedder
+) -> None:
+    await rows.write(database)
+    api = Api(database, query_models=query_models(embedder))
+    answer = await api.get("searchRecords", q="tea")
+    assert (answer["mode"], contents(answer)) == ("lexical", [TEA])
+
+
+async def test_memories_that_wait_for_their_vectors_are_found_by_words(
+    database: Database, rows: MemoryRows, embedder: Embedder
+) -> None:
+    api = await serve(database, rows, embedder)
+    async with database.connection() as conn:
+        await conn.execute("delete from embeddings where repo = $1", ALICE)
+    answer = await api.get("searchRecords", q="tea", explain=True)
     assert answer["mode"] == "hybrid"
-    assert answer["records"][0]["value"]["content"] == "Prefers green tea to coffee."
-    print([(r["value"]["content"], r["score"], r["scores"]) for r in answer["records"]])
+    assert TEA in contents(answer)
+    [of_alice] = [record for record in answer["records"] if record["repo"] == ALICE]
+    assert set(of_alice["scores"]) == {"lexical", "fused"}
+
+
+ASKED: list[dict[str, Any]] = [{}, {"repo": ALICE}, {"repo": [ALICE, BOB]}, {"repo": BOB}]
+
+
+@pytest.mark.parametrize("mode", ["hybrid", "semantic"])
+async def test_unreadable_memories_change_no_byte_by_meaning(
+    database: Database, rows: MemoryRows, embedder: Embedder, mode: str
+) -> None:
+    api = await serve(database, rows, embedder)
+
+    async def answers() -> list[bytes]:
+        more = [{**asked, "q": q, "mode": mode, "explain": True} for asked in ASKED for q in (HOT, "green tea")]
+        return [
+            (await api.send("GET", "/xrpc/dev.bastienrobert.memory.searchRecords", params=each)).content
+            for each in more
+        ]
+
+    before = await answers()
+    for number in range(40):
+        rows.put(ALICE, f"Drinks hot cocoa number {number}.", space=SPACE)
+        rows.put(BOB, f"Likes hot beverages, {number} of them.", space=SPACE)
+    rows.repo("did:plc:hiddenaaaaaaaaaaaaaaaaaa", visible=False)
+    rows.put("did:plc:hiddenaaaaaaaaaaaaaaaaaa", "Loves hot chocolate above all beverages.")
+    await rows.write(database)
+    await embed_all(database, embedder)
+    async with database.connection() as conn:
+        assert await conn.fetchval("select count(*) from embeddings") == 7 + 81
+    assert await answers() == before
+
+
+@pytest.mark.parametrize("asked", [{}, {"repo": BOB}, {"space": SPACE}])
+async def test_a_readable_space_is_searched_by_meaning(
+    database: Database, rows: MemoryRows, embedder: Embedder, asked: dict[str, Any]
+) -> None:
+    secret = rows.put(BOB, "Hides the hot chocolate behind the books.", space=SPACE)
+    viewer = Viewer("viewer", ReadableSpaces(frozenset({SPACE})))
+    api = await serve(database, rows, embedder, viewer=viewer)
+    found = await api.send(
+        "GET",
+        "/xrpc/dev.bastienrobert.memory.searchRecords",
+        params={"q": "secret stash of cocoa", **asked},
+        headers={"Authorization": "Bearer x"},
+    )
+    assert found.json()["records"][0]["uri"] == uri_of(Key(*secret))
+    assert found.headers["Cache-Control"] == "private, no-store"
+    assert (
+        uri_of(secret)
+        not in (
+            await api.send("GET", "/xrpc/dev.bastienrobert.memory.searchRecords", params={"q": "secret stash of cocoa"})
+        ).text
+    )

@@ -27,7 +27,7 @@ from memory.space import PUBLIC, ReadableSpaces
 from tests.memory_rows import ALICE, BOB, CAROL, SPACE, MemoryRows, day
 
 WIDTH = 8
-MODEL = StoredModel("random-1", WIDTH, {"mean": [0.25] * WIDTH})
+MODEL = StoredModel("random-1", WIDTH, {})
 OTHER_SPACE = SPACE.replace("family", "work")
 DAVE = "did:plc:davedddddddddddddddddddd"
 NOBODY = ReadableSpaces.public_only()
@@ -107,6 +107,12 @@ class Meaning:
 
     def search(self) -> Sought:
         return Sought(MODEL, self.vector())
+
+
+def go_by_index(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However few there are. Where no index was made the statement is exact."""
+    monkeypatch.setattr(semantic, "MAX_COMPARED", 0)
+    monkeypatch.setattr(semantic, "MAX_COMPARED_ANYWAY", 0)
 
 
 @dataclass(frozen=True)
@@ -211,7 +217,7 @@ def expected(meaning: Meaning, rows: Mapping[Key, Any], asked: Asked) -> list[tu
 
 def mean_for(meaning: Meaning, readable: Iterable[Key], *, everywhere: bool) -> Vector | None:
     if everywhere:
-        return list(MODEL.calibration["mean"])
+        return None
     sample = [meaning.vectors[key][0] for key in sorted(readable) if meaning.vectors[key]][: semantic.SAMPLE]
     return [sum(numbers) / len(sample) for numbers in zip(*sample, strict=True)] if sample else None
 
@@ -270,8 +276,9 @@ async def test_any_search_finds_what_a_plain_computation_finds(
     meaning = populated(draw)
     await meaning.write(database)
     rows = await stored_rows(database)
-    if not few:  # an index without a graph to go wrong in: all of it is searched
-        monkeypatch.setattr(semantic, "MAX_COMPARED", 0)
+    monkeypatch.setattr(semantic, "MAX_NEAR_OF_ALL", 1_000)
+    if not few:
+        go_by_index(monkeypatch)
     answered = 0
     for _ in range(150):
         words = draw.choice(("tea", "tea", 'river "dog"', 'river -"wine"', '"tea" -"dog"'))
@@ -312,8 +319,9 @@ async def test_passages_take_no_place_of_other_memories(
     async with database.connection() as conn:
         await embedding_models.keep_index(conn, MODEL.name, WIDTH)
     monkeypatch.setattr(semantic, "MAX_NEAR_OF_ALL", 10)
-    for compared in (20_000, 0):
-        monkeypatch.setattr(semantic, "MAX_COMPARED", compared)
+    for by_index in (False, True):
+        if by_index:
+            go_by_index(monkeypatch)
         near = await ask(database, asked)
         assert len(near.memories) == 10
         assert near.capped
@@ -381,6 +389,8 @@ async def test_ten_thousand_unreadable_memories_change_no_byte(
     meaning = populated(random.Random(seed))
     await meaning.write(database)
     monkeypatch.setattr(semantic, "MAX_COMPARED", most)
+    monkeypatch.setattr(semantic, "MAX_COMPARED_ANYWAY", most)
+    monkeypatch.setattr(semantic, "MAX_NEAR_OF_ALL", 1_000)
     asked = [
         Asked(meaning.search(), words, filters, None, spaces)
         for words in ("tea", '"tea"', '-"dog" tea')
@@ -396,7 +406,10 @@ async def test_ten_thousand_unreadable_memories_change_no_byte(
     assert [shown(await ask(database, each)) for each in asked] == before
 
 
-async def test_a_watermark_holds_while_memories_come(database: Database, seed: int) -> None:
+async def test_a_watermark_holds_while_memories_come(
+    database: Database, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(semantic, "MAX_NEAR_OF_ALL", 1_000)
     meaning = populated(random.Random(seed))
     await meaning.write(database)
     where = (Filters(), Filters(kinds=("fact", "")), Filters(superseded=True), Filters(as_of=day(60)))
@@ -411,7 +424,10 @@ async def test_a_watermark_holds_while_memories_come(database: Database, seed: i
     assert all(len(after) == len(earlier) + 15 for after, earlier in zip(later, before, strict=True))
 
 
-async def test_what_a_search_measures_is_guarded_like_what_it_finds(database: Database, seed: int) -> None:
+async def test_what_a_search_measures_is_guarded_like_what_it_finds(
+    database: Database, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(semantic, "MAX_NEAR_OF_ALL", 1_000)
     meaning = populated(random.Random(seed))
     await meaning.write(database)
     rows = await stored_rows(database)

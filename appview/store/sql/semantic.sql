@@ -30,7 +30,8 @@ from (
 ) v;
 
 -- name: nearest_of
--- The nearest among what some authors have in `:spaces`, and if `:public`, in public: all are compared.
+-- The nearest among what some authors have in `:spaces`, and if `:public`, in public: all are compared. Without filters,
+-- only the nearest are looked at.
 with compared as materialized (
     select e.repo, e.space, e.rkey, min(e.embedding <=> :query::text::halfvec) + 0 as distance -- `+ 0`: by no index
     from repos r
@@ -38,9 +39,17 @@ with compared as materialized (
     where r.visible and r.repo = any(:repos::text[])
         and (r.space = '' and :public::bool or r.space = any(:spaces::text[]))
     group by e.repo, e.space, e.rkey
+    order by distance, e.repo, e.space, e.rkey
+    limit case
+        when num_nonnulls(
+            :as_of::timestamptz, :watermark::timestamptz, :required::tsquery, :excluded::tsquery, :kinds::text[],
+            :scopes::text[], :agents::text[], :clients::text[], :created_after::timestamptz,
+            :created_before::timestamptz, :occurred_after::timestamptz, :occurred_before::timestamptz
+        ) = 0 then :max_candidates::int
+    end
 )
 select
-    m.repo, m.space, m.rkey, m.term_count, m.effective_at, m.indexed_at, m.content_bytes, n.distance,
+    m.repo, m.space, m.rkey, m.term_count, m.effective_at, m.indexed_at, m.content_bytes, m.distance,
     case
         when :include_superseded::bool then false
         when :as_of::timestamptz is null then m.masked_from is not null
@@ -48,22 +57,26 @@ select
         else m.masked_spans @> :as_of
     end as masked,
     hashtextextended(m.content, 0) as content_hash, coalesce(m.terms @@ :recheck::tsquery, false) as needs_recheck
-from compared n
-join memories m on m.repo = n.repo and m.space = n.space and m.rkey = n.rkey
-where (:as_of is null or m.effective_at <= :as_of)
-    and (:watermark::timestamptz is null or m.indexed_at <= :watermark)
-    and (:required::tsquery is null or m.terms @@ :required)
-    and (:excluded::tsquery is null or not m.terms @@ :excluded)
-    and (:kinds::text[] is null or coalesce(m.kind, '') = any(:kinds))
-    and (:scopes::text[] is null or coalesce(m.scope, '') = any(:scopes))
-    and (:agents::text[] is null or coalesce(m.agent, '') = any(:agents))
-    and (:clients::text[] is null or coalesce(m.client, '') = any(:clients))
-    and (:created_after::timestamptz is null or m.created_at >= :created_after)
-    and (:created_before::timestamptz is null or m.created_at < :created_before)
-    and (:occurred_after::timestamptz is null or m.occurred_to > :occurred_after)
-    and (:occurred_before::timestamptz is null or m.occurred_from < :occurred_before)
-order by n.distance, n.repo, n.space, n.rkey
-limit :max_candidates::int;
+from (
+    select m.*, n.distance
+    from compared n
+    join memories m on m.repo = n.repo and m.space = n.space and m.rkey = n.rkey
+    where (:as_of is null or m.effective_at <= :as_of)
+        and (:watermark::timestamptz is null or m.indexed_at <= :watermark)
+        and (:required::tsquery is null or m.terms @@ :required)
+        and (:excluded::tsquery is null or not m.terms @@ :excluded)
+        and (:kinds::text[] is null or coalesce(m.kind, '') = any(:kinds))
+        and (:scopes::text[] is null or coalesce(m.scope, '') = any(:scopes))
+        and (:agents::text[] is null or coalesce(m.agent, '') = any(:agents))
+        and (:clients::text[] is null or coalesce(m.client, '') = any(:clients))
+        and (:created_after::timestamptz is null or m.created_at >= :created_after)
+        and (:created_before::timestamptz is null or m.created_at < :created_before)
+        and (:occurred_after::timestamptz is null or m.occurred_to > :occurred_after)
+        and (:occurred_before::timestamptz is null or m.occurred_from < :occurred_before)
+    order by n.distance, n.repo, n.space, n.rkey
+    limit :max_candidates
+) m
+order by m.distance, m.repo, m.space, m.rkey;
 
 -- name: distances_by_key
 -- How near some memories are that the lexical arm found, of those that have a vector.
@@ -80,19 +93,32 @@ group by e.repo, e.space, e.rkey;
 
 -- name: scan_far
 -- How the index over all authors is gone through, until the end of the transaction: on and on, in the order of distance,
--- until enough passes the filters.
+-- until enough passes the filters. Nothing else gives that order.
 select
     set_config('hnsw.iterative_scan', 'strict_order', true), set_config('hnsw.ef_search', :ef_search::text, true),
-    set_config('hnsw.max_scan_tuples', :max_scanned::text, true);
+    set_config('hnsw.max_scan_tuples', :max_scanned::text, true), set_config('enable_sort', 'off', true);
 
--- name: count_matches
--- How many public memories pass the filters, up to `:max_counted`.
-select count(*)
-from (
-    select
+-- name: read_scattered
+-- How memories are read that lie apart, until the end of the transaction: of what the system has in memory each page is
+-- read at once, and places of as many as an index finds are kept.
+select set_config('effective_io_concurrency', '0', true), set_config('work_mem', '16MB', true);
+
+-- name: nearest_among_few
+-- The nearest public memories of all authors that pass the filters, if they are not more than `:max_compared`: all of them
+-- are compared. `matches` stands in every row, at least one, and counts up to one more than that. `:labelled` asks once more
+-- for kinds, scopes, agents and clients, as one index has their beginnings.
+with matched as materialized (
+    select m.repo, m.rkey
     from memories m
     join repos r on r.repo = m.repo and r.space = m.space and r.visible
     where m.space = ''
+        and (
+            :labelled::tsquery is null
+            or array_to_tsvector(array[
+                'k' || left(coalesce(m.kind, ''), 100), 's' || left(coalesce(m.scope, ''), 100),
+                'a' || left(coalesce(m.agent, ''), 100), 'c' || left(coalesce(m.client, ''), 100)
+            ]) @@ :labelled
+        )
         and (:as_of::timestamptz is null or m.effective_at <= :as_of)
         and (:watermark::timestamptz is null or m.indexed_at <= :watermark)
         and (:required::tsquery is null or m.terms @@ :required)
@@ -105,15 +131,25 @@ from (
         and (:created_before::timestamptz is null or m.created_at < :created_before)
         and (:occurred_after::timestamptz is null or m.occurred_to > :occurred_after)
         and (:occurred_before::timestamptz is null or m.occurred_from < :occurred_before)
-    limit :max_counted
-) m;
-
--- name: nearest_by_index
--- The nearest public memories of all authors that pass the filters, by the model's index: nearly all of them, nearly always.
--- The width of the vectors, 384, is written anew for models of other widths.
+    limit :max_compared::int + 1
+),
+counted as materialized (
+    select count(*) as matches from matched
+),
+nearest as materialized (
+    select k.repo, k.rkey, e.distance
+    from matched k
+    cross join lateral (
+        select min(e.embedding <=> :query::text::halfvec) + 0 as distance -- `+ 0`: by no index
+        from embeddings e
+        where e.repo = k.repo and e.space = '' and e.model = :model::text and e.rkey = k.rkey
+    ) e
+    where e.distance is not null and (select matches from counted) <= :max_compared
+    order by e.distance, k.repo, k.rkey
+    limit :max_candidates::int
+)
 select
-    m.repo, m.space, m.rkey, m.term_count, m.effective_at, m.indexed_at, m.content_bytes,
-    e.embedding::halfvec(384) <=> :query::text::halfvec(384) as distance,
+    c.matches, m.repo, m.space, m.rkey, m.term_count, m.effective_at, m.indexed_at, m.content_bytes, n.distance,
     case
         when :include_superseded::bool then false
         when :as_of::timestamptz is null then m.masked_from is not null
@@ -121,27 +157,14 @@ select
         else m.masked_spans @> :as_of
     end as masked,
     hashtextextended(m.content, 0) as content_hash, coalesce(m.terms @@ :recheck::tsquery, false) as needs_recheck
-from embeddings e
-join memories m on m.repo = e.repo and m.space = e.space and m.rkey = e.rkey
-join repos r on r.repo = m.repo and r.space = m.space and r.visible
-where e.space = '' and e.model = :model::text
-    and (:as_of is null or m.effective_at <= :as_of)
-    and (:watermark::timestamptz is null or m.indexed_at <= :watermark)
-    and (:required::tsquery is null or m.terms @@ :required)
-    and (:excluded::tsquery is null or not m.terms @@ :excluded)
-    and (:kinds::text[] is null or coalesce(m.kind, '') = any(:kinds))
-    and (:scopes::text[] is null or coalesce(m.scope, '') = any(:scopes))
-    and (:agents::text[] is null or coalesce(m.agent, '') = any(:agents))
-    and (:clients::text[] is null or coalesce(m.client, '') = any(:clients))
-    and (:created_after::timestamptz is null or m.created_at >= :created_after)
-    and (:created_before::timestamptz is null or m.created_at < :created_before)
-    and (:occurred_after::timestamptz is null or m.occurred_to > :occurred_after)
-    and (:occurred_before::timestamptz is null or m.occurred_from < :occurred_before)
-order by e.embedding::halfvec(384) <=> :query::text::halfvec(384)
-limit :max_candidates;
+from counted c
+left join nearest n on true
+left join memories m on m.repo = n.repo and m.space = '' and m.rkey = n.rkey
+order by n.distance, n.repo, n.rkey;
 
--- name: nearest_among_few
--- The same where few memories pass the filters: all of them are compared.
+-- name: nearest_by_index
+-- The nearest passages of public memories of all authors that pass the filters, by the model's index: nearly all of them,
+-- nearly always. The width of the vectors, 384, is written anew for models of other widths.
 select
     m.repo, m.space, m.rkey, m.term_count, m.effective_at, m.indexed_at, m.content_bytes, e.distance,
     case
@@ -151,25 +174,33 @@ select
         else m.masked_spans @> :as_of
     end as masked,
     hashtextextended(m.content, 0) as content_hash, coalesce(m.terms @@ :recheck::tsquery, false) as needs_recheck
-from memories m
-join repos r on r.repo = m.repo and r.space = m.space and r.visible
-cross join lateral (
-    select min(e.embedding <=> :query::text::halfvec) + 0 as distance -- `+ 0`: by no index
+from (
+    select e.repo, e.rkey, e.embedding::halfvec(384) <=> :query::text::halfvec(384) as distance
     from embeddings e
-    where e.repo = m.repo and e.space = m.space and e.model = :model::text and e.rkey = m.rkey
+    where e.space = '' and e.model = :model::text
+    order by e.embedding::halfvec(384) <=> :query::text::halfvec(384)
 ) e
-where m.space = '' and e.distance is not null
-    and (:as_of is null or m.effective_at <= :as_of)
-    and (:watermark::timestamptz is null or m.indexed_at <= :watermark)
-    and (:required::tsquery is null or m.terms @@ :required)
-    and (:excluded::tsquery is null or not m.terms @@ :excluded)
-    and (:kinds::text[] is null or coalesce(m.kind, '') = any(:kinds))
-    and (:scopes::text[] is null or coalesce(m.scope, '') = any(:scopes))
-    and (:agents::text[] is null or coalesce(m.agent, '') = any(:agents))
-    and (:clients::text[] is null or coalesce(m.client, '') = any(:clients))
-    and (:created_after::timestamptz is null or m.created_at >= :created_after)
-    and (:created_before::timestamptz is null or m.created_at < :created_before)
-    and (:occurred_after::timestamptz is null or m.occurred_to > :occurred_after)
-    and (:occurred_before::timestamptz is null or m.occurred_from < :occurred_before)
-order by e.distance, m.repo, m.rkey
-limit :max_candidates;
+cross join lateral (
+    select m.*
+    from memories m
+    where m.space = '' and m.repo = e.repo and m.rkey = e.rkey
+        and (:as_of::timestamptz is null or m.effective_at <= :as_of)
+        and (:watermark::timestamptz is null or m.indexed_at <= :watermark)
+        and (:required::tsquery is null or m.terms @@ :required)
+        and (:excluded::tsquery is null or not m.terms @@ :excluded)
+        and (:kinds::text[] is null or coalesce(m.kind, '') = any(:kinds))
+        and (:scopes::text[] is null or coalesce(m.scope, '') = any(:scopes))
+        and (:agents::text[] is null or coalesce(m.agent, '') = any(:agents))
+        and (:clients::text[] is null or coalesce(m.client, '') = any(:clients))
+        and (:created_after::timestamptz is null or m.created_at >= :created_after)
+        and (:created_before::timestamptz is null or m.created_at < :created_before)
+        and (:occurred_after::timestamptz is null or m.occurred_to > :occurred_after)
+        and (:occurred_before::timestamptz is null or m.occurred_from < :occurred_before)
+    offset 0 -- so that each memory is gone to by its key, one after the other
+) m
+cross join lateral (
+    select from repos r where r.space = '' and r.repo = e.repo and r.visible
+    offset 0
+) r
+order by e.distance
+limit :max_candidates::int;
