@@ -15,6 +15,7 @@ from appview.parameters import Parameters
 from appview.refusals import TooBusy
 from appview.store.stats import RecentTotals
 from memory.database import Database
+from memory.query_embedding import NoVector
 
 # Of fourteen connections, with four searches of two each.
 _WALKS_AT_ONCE: Final = 2
@@ -46,11 +47,8 @@ class Turns:
 class QueryModels(Protocol):
     """What makes vectors of queries."""
 
-    async def embed(self, model: str, wording: str, *, private: bool) -> Sequence[float] | None:
-        """The vector of a query, by that model, of unit length; `private`: it is put to Spaces, too.
-
-        None: there is no way to that model from here at the moment, or too many wait, or it may not be asked that.
-        """
+    async def embed(self, model: str, wording: str, *, private: bool) -> Sequence[float] | NoVector:
+        """The vector of a query by a model, of unit length, or why there is none; `private`: it is put to Spaces."""
         ...
 
 

@@ -21,11 +21,10 @@ class OpenedModels:
         self._opened: dict[str, QueryVectors] = {}
         self._opening = asyncio.Lock()
 
-    async def embed(self, model: str, wording: str, *, private: bool) -> Sequence[float] | None:
-        """The vector of a query by that model; None: there is none to be had in time."""
+    async def embed(self, model: str, wording: str, *, private: bool) -> Sequence[float] | NoVector:
+        """The vector of a query by that model, or why there is none."""
         vectors = self._opened.get(model) or await self._open(model)
-        found = await vectors.find(wording, private=private)
-        return None if isinstance(found, NoVector) else found
+        return await vectors.find(wording, private=private)
 
     async def aclose(self) -> None:
         """Close them."""

@@ -13,6 +13,7 @@ from dataclasses import asdict
 from benchmarks import backfill, catchup, dense, firehose, freshness, hostile, memory_use, reading, verify, whole_repo
 from benchmarks.result import NotHere, Result
 from benchmarks.retrieval import evaluation as retrieval
+from benchmarks.retrieval import own
 from indexer.pipeline import collect_garbage_seldom
 from memory.telemetry import set_up_logging
 
@@ -31,6 +32,7 @@ BENCHMARKS: dict[str, Callable[[], Coroutine[None, None, Result]]] = {
     "retrieval_obs": retrieval.run_obs,
     "retrieval_turns": retrieval.run_turns,
     "retrieval_xquad": retrieval.run_xquad,
+    "retrieval_own": own.run_own,
     "memory": memory_use.run_idle,
     "memory_tracked": memory_use.run_tracked,
     "memory_replay": memory_use.run_replay,

@@ -119,7 +119,7 @@ async def _index(conn: Connection) -> None:
     await embedding_models.add_model(conn, MODEL, DIMENSIONS)
     await conn.execute("update embedding_models set state = 'serving'")
     [index] = [each for each in await embedding_models.load_models(conn) if each.model == MODEL]
-    await embedding_models.keep_index(conn, index.model, index.dimensions)
+    await embedding_models.build_index(conn, index.model, index.dimensions)
 
 
 def _line(*values: object) -> bytes:

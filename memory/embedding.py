@@ -20,7 +20,6 @@ from memory.space import PUBLIC
 Vector: TypeAlias = Sequence[float]
 """Of unit length: the cosine of two is the sum of their products."""
 
-MAX_QUERY_CHARACTERS: Final = 1_000
 MAX_PASSAGES: Final = 24
 MAX_DIMENSIONS: Final = 4_000
 """What an index over half-precision vectors can hold."""
@@ -29,6 +28,7 @@ MAX_DIMENSIONS: Final = 4_000
 # embedded model, an alphabet takes 0.23 to 0.38 a character, Thai 0.28 to 0.44, Chinese 0.67 to 0.77. Gibberish in
 # small letters takes up to 0.75: what is over 512 tokens then is for the model to cut or to average.
 _BUDGET: Final = 980
+_QUERY_BUDGET: Final = 600  # a question is short, and whoever asks waits while others do
 _SHORTEST: Final = 0.6  # of its share, so that a text of n budgets is cut into fewer than 2n
 _CHEAP_BELOW: Final = 0x0E00  # alphabets with spaces between words, up to those of India
 _CHEAP_RANGES: Final = (range(0x10D0, 0x1100), range(0x1E00, 0x2000))  # Georgian; more of Latin and Greek
@@ -119,8 +119,12 @@ def clean_text(text: str) -> str:
 
 
 def clean_query(text: str) -> str:
-    """What of a query is embedded: cleaned, stripped, its first 1,000 characters."""
-    return clean_text(text[: 2 * MAX_QUERY_CHARACTERS]).strip()[:MAX_QUERY_CHARACTERS]
+    """What of a query is embedded: cleaned, stripped, and of that the first part (600 letters, 300 of Chinese).
+
+    It bounds how long the model is busy with one query: about a quarter of a second.
+    """
+    begin = clean_text(text[: 2 * _QUERY_BUDGET]).strip()
+    return begin[: bisect_right([*accumulate(map(_cost, begin))], _QUERY_BUDGET)].rstrip()
 
 
 def split_passages(content: str) -> list[str]:

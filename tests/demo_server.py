@@ -2,7 +2,8 @@
 
     with served_demo(cluster) as url: …      # http://127.0.0.1:…, until the end of the block
 
-The database is one of its own; the server is `python -m appview serve`, as its users start it.
+The database is one of its own, with vectors as in the demo. The server is `python -m appview serve`, as its users start
+it.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from memory.cluster import Cluster
 from memory.database import open_database
 from memory.identity import PlcExport
 from tests.doctor_servers import free_port
+from tests.meaning import embed_all, embedded_model
 from tests.recorded import replay
 
 ROOT = Path(__file__).parents[1]
@@ -55,6 +57,8 @@ async def _fill(cluster: Cluster, name: str, template: str) -> None:
         await admin.close()
     async with open_database(cluster.url(name), application_name="tests", connections=2) as database:
         await replay(database, read_frames(DEMO / "firehose.bin"), plc=PlcExport.read(DEMO / "identities.jsonl"))
+        async with embedded_model() as embedder:
+            await embed_all(database, embedder)
 
 
 async def _drop(cluster: Cluster, name: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Container, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -16,19 +16,17 @@ from appview.search.candidates import Candidate, Candidates, Explained
 from appview.search.fusion import Calibration
 from appview.search.marks import Judge
 from appview.search.query import ParsedQuery
-from appview.search.ranking import Corpus, prepare_scorer
+from appview.search.ranking import Corpus, LexicalScorer, prepare_scorer
 from appview.search.semantic import BLANK, Aim, Near
-from appview.store.search import explain_candidate, find_candidates
+from appview.store.search import Matches, explain_candidate, find_matches
 from appview.store.semantic import Sought, StoredModel, find_near, load_model, measure
 from appview.store.service import plan_anew, share_snapshot, take_snapshot
 from memory.queries import Connection
+from memory.query_embedding import NoVector
 from memory.space import ReadableSpaces
 from memory.tasks import TaskGroup
 
-MAX_MEASURED: Final = 300
-"""Memories with the query's words, best first, whose likeness is looked up where the semantic arm did not bring it."""
-
-_NO_CANDIDATES: Final = Candidates((), Corpus(0, 0.0, {}), capped=False, any_of=())
+_NO_MATCHES: Final = Matches((), Corpus(0, 0.0, {}), capped=False, any_of=(), indexed_at=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +56,17 @@ async def search_snapshot(resources: Resources) -> AsyncGenerator[Snapshot]:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Inquiry:
-    """What both arms are asked. `by_words`, `by_meaning`: which. `explained`: a memory that is looked at anyway."""
+    """What both arms are asked. `by_words`, `by_meaning`: which of them.
+
+    `kept`: how many of each are ranked, None for all. `explained`: a memory that is looked at anyway.
+    """
 
     query: ParsedQuery
     filters: Filters
     watermark: datetime | None
     by_words: bool
     by_meaning: bool
+    kept: int | None
     explained: Key | None
 
 
@@ -72,14 +74,16 @@ class Inquiry:
 class Findings:
     """What the arms found. `candidates` of `words` and all others, each once; `judge` marks them.
 
-    `by_meaning`: whether the semantic arm was there. `indexed_at`: when the latest of all was indexed.
+    `left_out`: what of a score none of those has more than that were not looked at; None: there are none. `no_vector`:
+    why there was no semantic arm. `indexed_at`: when the latest of all was indexed.
     """
 
     words: Candidates
     candidates: Sequence[Candidate]
     judge: Judge
     explained: Explained | None
-    by_meaning: bool
+    left_out: int | None
+    no_vector: NoVector | None
     indexed_at: datetime | None
 
 
@@ -90,34 +94,51 @@ async def ask_arms(snapshot: Snapshot, inquiry: Inquiry, *, spaces: ReadableSpac
     if inquiry.by_meaning and not query.is_empty and snapshot.resources.query_models is not None:
         model = await load_model(conn, snapshot.resources.search_model)
     shared = None if model is None else await share_snapshot(conn)
-    words, explained = _NO_CANDIDATES, None
+    matches, explained = _NO_MATCHES, None
     async with TaskGroup() as tasks:
         meaning = None
         if model is not None and shared is not None:
             meaning = tasks.create_task(_ask_meaning(snapshot, shared, inquiry, model, spaces=spaces))
         if not query.is_empty and inquiry.by_words:
-            words = await find_candidates(conn, query, inquiry.filters, watermark=inquiry.watermark, spaces=spaces)
+            matches = await find_matches(conn, query, inquiry.filters, watermark=inquiry.watermark, spaces=spaces)
         if inquiry.explained is not None:
             explained = await explain_candidate(conn, query, inquiry.filters, inquiry.explained, spaces=spaces)
-    near = None if meaning is None else meaning.result()
-    scorer = prepare_scorer(query.terms, words.corpus) if inquiry.by_words else None
-    if near is None:
-        return Findings(words, words.memories, Judge(scorer), explained, by_meaning=False, indexed_at=words.indexed_at)
-    calibration = near.calibration.at(near.aim.chance)
-    judge = Judge(scorer, near.found.likeness, calibration)
-    missing = await asyncio.to_thread(_unmeasured, judge, words.memories) if near.found.capped else []
-    if explained is not None and explained.candidate.key not in near.found.likeness:
+    near = NoVector.ABSENT if meaning is None else meaning.result()
+    scorer = prepare_scorer(query.terms, matches.corpus) if inquiry.by_words else None
+    if isinstance(near, NoVector):
+        words, least = await asyncio.to_thread(_by_words, matches, scorer, inquiry.kept, ())
+        judge = Judge(scorer)
+        return Findings(
+            words,
+            words.memories,
+            judge,
+            explained,
+            judge.bound(least, None),
+            near,
+            words.indexed_at,
+        )
+    likeness = near.found.likeness
+    farthest = likeness[near.found.memories[-1].key] if near.found.capped else None
+    words, least = await asyncio.to_thread(_by_words, matches, scorer, inquiry.kept, likeness)
+    missing = [candidate.key for candidate in words.memories if candidate.key not in likeness]
+    if explained is not None and explained.candidate.key not in likeness:
         missing.append(explained.candidate.key)
     if missing:
-        more = await measure(conn, near.sought, near.aim, missing, spaces=spaces)
-        judge = Judge(scorer, {**near.found.likeness, **more}, calibration)
+        likeness = {**likeness, **await measure(conn, near.sought, near.aim, missing, spaces=spaces)}
     known = {candidate.key for candidate in words.memories}
     others = [candidate for candidate in near.found.memories if candidate.key not in known]
     times = [candidate.indexed_at for candidate in near.found.memories]
     if words.indexed_at is not None:
         times.append(words.indexed_at)
+    judge = Judge(scorer, likeness, near.calibration.at(near.aim.chance))
     return Findings(
-        words, [*words.memories, *others], judge, explained, by_meaning=True, indexed_at=max(times, default=None)
+        words,
+        [*words.memories, *others],
+        judge,
+        explained,
+        judge.bound(least, farthest),
+        None,
+        indexed_at=max(times, default=None),
     )
 
 
@@ -131,18 +152,27 @@ class _Meaning:
 
 async def _ask_meaning(
     snapshot: Snapshot, shared: str, inquiry: Inquiry, model: StoredModel, *, spaces: ReadableSpaces
-) -> _Meaning | None:
+) -> _Meaning | NoVector:
     models = snapshot.resources.query_models
     assert models is not None
     private = bool(inquiry.filters.reach(spaces).spaces.spaces)
     vector = await models.embed(model.name, inquiry.query.wording, private=private)
-    if vector is None:
-        return None
-    sought = Sought(model, vector, await models.embed(model.name, BLANK, private=False))
+    if isinstance(vector, NoVector):
+        return vector
+    blank = await models.embed(model.name, BLANK, private=False)
+    if len(vector) != model.dimensions:  # another model goes by that name now
+        return NoVector.FAILED
+    sought = Sought(model, vector, None if isinstance(blank, NoVector) or len(blank) != len(vector) else blank)
     async with snapshot.beside(shared) as conn:
         await plan_anew(conn)
         found, aim = await find_near(
-            conn, sought, inquiry.query, inquiry.filters, watermark=inquiry.watermark, spaces=spaces
+            conn,
+            sought,
+            inquiry.query,
+            inquiry.filters,
+            watermark=inquiry.watermark,
+            kept=inquiry.kept,
+            spaces=spaces,
         )
     return _Meaning(sought, aim, found, _calibration(model.calibration))
 
@@ -155,10 +185,7 @@ def _calibration(measured: Mapping[str, object]) -> Calibration:
             return Calibration()
 
 
-def _unmeasured(judge: Judge, candidates: Sequence[Candidate]) -> list[Key]:
-    """What has the query's words and is not among the nearest, the best by words first."""
-    scorer, likeness = judge.scorer, judge.likeness or {}
-    far = [candidate for candidate in candidates if candidate.key not in likeness]
-    if scorer is not None:
-        far.sort(key=lambda each: scorer.score(each.term_count, each.occurrences), reverse=True)
-    return [candidate.key for candidate in far[:MAX_MEASURED]]
+def _by_words(
+    matches: Matches, scorer: LexicalScorer | None, kept: int | None, also: Container[Key]
+) -> tuple[Candidates, float | None]:
+    return (matches.all(), None) if scorer is None or kept is None else matches.best(scorer, kept, also)

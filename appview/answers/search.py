@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from hashlib import blake2b
@@ -16,16 +16,26 @@ from appview.answers.pages import fill_page
 from appview.filters import Filters
 from appview.keys import Key
 from appview.page_cursor import Place
-from appview.refusals import InvalidCursor, ModeUnavailable, ResultWindowExceeded
+from appview.refusals import (
+    InvalidCursor,
+    ModeUnavailable,
+    NotEnoughResources,
+    Refusal,
+    ResultWindowExceeded,
+)
 from appview.search.hits import Hit, Ranking, rank_candidates
 from appview.search.query import ParsedQuery
 from appview.store.search import load_contents
 from appview.store.views import StoredMemory, load_memories
 from memory.queries import Connection
+from memory.query_embedding import NoVector
 from memory.space import ReadableSpaces
 
 WINDOW: Final = 1_000
 """Hits that one search can be paged through."""
+
+MIN_RANKED: Final = 300
+"""Memories that each arm brings at least, if it finds so many."""
 
 MAX_DUPLICATES: Final = 100
 """Duplicates that a view names; more are only said to be there."""
@@ -111,9 +121,7 @@ class Search:
     @property
     def mode(self) -> Mode:
         """How it was done: without a model at hand, by words alone."""
-        if not self.findings.by_meaning:
-            return Mode.LEXICAL
-        return self.question.mode
+        return self.question.mode if self.findings.no_vector is None else Mode.LEXICAL
 
     def served_with(self, hits: Sequence[Hit]) -> Served:
         """What will have been shown when these hits were, of which there is one at least."""
@@ -135,31 +143,59 @@ async def search_memories(
 ) -> Search:
     """Find and rank as many memories as the page needs. Raise ModeUnavailable without the model that it takes."""
     query, served = question.query, question.served
+    wanted = served.count + question.limit + 1  # one more, to know whether it goes on
+    # Each page is ranked anew among more than it needs: of equal contents some are shown together, others are replaced.
+    # What has to be looked into, or told the place of, may be anywhere.
+    anywhere = question.explained is not None or bool(query.phrases or query.exclusions)
     inquiry = Inquiry(
         query,
         filters,
         served.watermark,
         by_words=question.mode is not Mode.SEMANTIC,
         by_meaning=question.mode is not Mode.LEXICAL,
+        kept=None if anywhere else max(MIN_RANKED, 2 * wanted),
         explained=question.explained,
     )
+    search = await _ask_and_rank(snapshot, question, filters, inquiry, wanted, spaces=spaces)
+    left_out = search.findings.left_out
+    if left_out is not None and left_out >= question.min_score and len(search.ranking.hits) < wanted:
+        # Most of the best are replaced, or say the same.
+        search = await _ask_and_rank(snapshot, question, filters, replace(inquiry, kept=None), wanted, spaces=spaces)
+    return search
+
+
+async def _ask_and_rank(
+    snapshot: Snapshot,
+    question: SearchQuestion,
+    filters: Filters,
+    inquiry: Inquiry,
+    wanted: int,
+    *,
+    spaces: ReadableSpaces,
+) -> Search:
     findings = await ask_arms(snapshot, inquiry, spaces=spaces)
-    if question.mode is Mode.SEMANTIC and not findings.by_meaning and not query.is_empty:
-        raise ModeUnavailable
+    if question.mode is Mode.SEMANTIC and findings.no_vector is not None and not question.query.is_empty:
+        raise _refusal(findings.no_vector)
     # Here and below, what may take long is done by a thread: meanwhile others are answered.
     ranking = await asyncio.to_thread(
         rank_candidates,
-        query,
+        question.query,
         findings.candidates,
         findings.judge,
         min_score=question.min_score,
-        wanted=served.count + question.limit + 1,  # one more, to know whether it goes on
+        wanted=wanted,
         through=None if findings.explained is None else findings.explained.candidate,
     )
     while undecided := ranking.undecided:
         contents = await load_contents(snapshot.conn, undecided, spaces=spaces)
         await asyncio.to_thread(ranking.decide, contents)
     return Search(question, filters, findings, ranking)
+
+
+def _refusal(reason: NoVector) -> Refusal:
+    if reason in (NoVector.ABSENT, NoVector.PRIVATE):
+        return ModeUnavailable()
+    return NotEnoughResources("The embedding model cannot answer at the moment; try again, or use mode hybrid.")
 
 
 async def fill_search_page(

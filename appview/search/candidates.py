@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 from appview.keys import Key
-from appview.search.ranking import Corpus
+from appview.search.ranking import Corpus, Occurrences
 from memory.terms import QueryTerm
 
 
@@ -22,7 +22,7 @@ class Candidate:
 
     key: Key
     term_count: int
-    occurrences: Mapping[str, int]
+    occurrences: Occurrences
     effective_at: datetime
     indexed_at: datetime
     masked: bool

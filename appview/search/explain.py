@@ -52,7 +52,9 @@ def _first_failed_filter(explained: Explained, query: ParsedQuery, candidates: C
         return "exclusion"
     if candidate.masked:
         return "superseded"
-    if marks.likeness is None and not _has_some(candidate.occurrences, ParsedQuery(tuple(candidates.any_of), (), ())):
+    if marks.likeness is None and not _has_some(
+        (lexeme for lexeme, _ in candidate.occurrences), ParsedQuery(tuple(candidates.any_of), (), ())
+    ):
         return "commonWords"
     return None
 

@@ -37,14 +37,23 @@ class Judge:
 
     def mark(self, candidate: Candidate) -> Marks | None:
         """What a candidate gets; None: it has none of the query's words, and is not like it either."""
-        lexical = share = None
+        lexical = None
         if candidate.occurrences and self.scorer is not None:
             lexical = self.scorer.score(candidate.term_count, candidate.occurrences)
-            share = self.scorer.share(lexical)
+        return self._mark(lexical, None if self.likeness is None else self.likeness.get(candidate.key))
+
+    def bound(self, lexical: float | None, likeness: float | None) -> int | None:
+        """The score that none reaches beyond whose marks are no better than these; None: there are none to judge."""
+        if lexical is None and likeness is None:
+            return None
+        marks = self._mark(lexical, likeness)
+        return 0 if marks is None else marks.score
+
+    def _mark(self, lexical: float | None, likeness: float | None) -> Marks | None:
+        share = None if lexical is None or self.scorer is None else self.scorer.share(lexical)
         if self.likeness is None or self.calibration is None:
             if lexical is None or share is None:
                 return None
             return Marks(lexical, None, share, round(TOP_SCORE * min(1.0, share)))
-        likeness = self.likeness.get(candidate.key)
         fused = fuse(share, likeness, self.calibration)
         return None if fused is None else Marks(lexical, likeness, fused.order, round(TOP_SCORE * fused.score))

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from math import fsum, log
+from typing import TypeAlias
 
 from memory.terms import Form, Match, QueryTerm
 
@@ -20,6 +21,9 @@ B = 0.4
 FORM_WEIGHTS = {Match.EXACT: 1.0, Match.ROOT: 0.9, Match.PREFIX: 0.8, Match.CHARACTER: 0.7}
 
 TOP_SCORE = 1000
+Occurrences: TypeAlias = tuple[tuple[str, int], ...]
+"""How often a memory has each of some lexemes."""
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
@@ -50,10 +54,19 @@ class LexicalScorer:
     """Of each form: the term that it belongs to."""
     _mean_length: float
 
-    def score(self, term_count: int, occurrences: Mapping[str, int]) -> float:
+    _scores: dict[tuple[int, Occurrences], float] = field(default_factory=dict[tuple[int, "Occurrences"], float])
+    """What was scored before: most memories have few of the words, once each, and so have many others."""
+
+    def score(self, term_count: int, occurrences: Occurrences) -> float:
         """Score a memory by its length in words and how often it has each lexeme; only the query's lexemes matter."""
+        known = self._scores.get((term_count, occurrences))
+        if known is None:
+            known = self._scores[term_count, occurrences] = self._score(term_count, occurrences)
+        return known
+
+    def _score(self, term_count: int, occurrences: Occurrences) -> float:
         found: dict[int, int] = {}
-        for lexeme, times in occurrences.items():
+        for lexeme, times in occurrences:
             for form in self._forms_with.get(lexeme, ()):
                 found[form] = found.get(form, 0) + times
             for beginning, form in self._forms_beginning:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
+from dataclasses import dataclass
 from datetime import datetime
+from heapq import nlargest
 from itertools import accumulate
 from pathlib import Path
 from typing import Final
@@ -12,7 +14,7 @@ from appview.filters import Filters
 from appview.keys import Key
 from appview.search.candidates import Candidate, Candidates, Explained
 from appview.search.query import ParsedQuery
-from appview.search.ranking import Corpus
+from appview.search.ranking import Corpus, LexicalScorer, Occurrences
 from appview.store.lists import find_authors
 from appview.store.service import plan_anew
 from memory.queries import Connection, Row, load_queries
@@ -36,9 +38,40 @@ _LAST_CHARACTER: Final = "\U0010ffff"
 _LIKE_SIGNS: Final = str.maketrans({"\\": "\\\\", "%": "\\%", "_": "\\_"})
 
 
-async def find_candidates(
+@dataclass(frozen=True, slots=True, repr=False)
+class Matches:
+    """What has any of a query's words and passes the filters; `rows` are read only as far as they are ranked."""
+
+    rows: Sequence[Row]
+    corpus: Corpus
+    capped: bool
+    any_of: Sequence[QueryTerm]
+    indexed_at: datetime | None
+
+    def best(self, scorer: LexicalScorer, count: int, also: Container[Key] = ()) -> tuple[Candidates, float | None]:
+        """The best by words, so many and all that score as the last of them; and of the others, those in `also`.
+
+        Beside them what none of those scores more than that are left out; None if none is.
+        """
+        scored = [(scorer.score(row["term_count"], _pairs(row)), row) for row in self.rows]
+        if len(scored) <= count:
+            return self.all(), None
+        least = nlargest(count, [score for score, _ in scored])[-1]
+        kept = [row for score, row in scored if score >= least or _key(row) in also]
+        return self._as_candidates(kept), least if len(kept) < len(scored) else None
+
+    def all(self) -> Candidates:
+        """All of them."""
+        return self._as_candidates(self.rows)
+
+    def _as_candidates(self, rows: Sequence[Row]) -> Candidates:
+        memories = [_candidate(row) for row in rows]
+        return Candidates(memories, self.corpus, self.capped, self.any_of, self.indexed_at)
+
+
+async def find_matches(
     conn: Connection, query: ParsedQuery, filters: Filters, *, watermark: datetime | None, spaces: ReadableSpaces
-) -> Candidates:
+) -> Matches:
     """Find what a query with words in it asks for; with a watermark, only among what was indexed by then.
 
     Within a transaction, for the rest of which statements are planned anew.
@@ -63,10 +96,10 @@ async def find_candidates(
         **filters.in_sql(),
     )
     [statistics] = (row for row in rows if row["repo"] is None)
-    memories = [_candidate(row) for row in rows if row["repo"] is not None]
-    corpus = Corpus(statistics["documents"], statistics["mean_length"], _occurrences(statistics))
-    capped = len(memories) > MAX_CANDIDATES
-    return Candidates(memories[:MAX_CANDIDATES], corpus, capped, query.terms, statistics["indexed_at"])
+    matches = [row for row in rows if row["repo"] is not None]
+    corpus = Corpus(statistics["documents"], statistics["mean_length"], dict(_pairs(statistics)))
+    capped = len(matches) > MAX_CANDIDATES
+    return Matches(matches[:MAX_CANDIDATES], corpus, capped, query.terms, statistics["indexed_at"])
 
 
 async def explain_candidate(
@@ -119,11 +152,11 @@ _FILTER_COLUMNS: Final = (
 
 async def _find_among_all(
     conn: Connection, query: ParsedQuery, filters: Filters, *, watermark: datetime | None, spaces: ReadableSpaces
-) -> Candidates:
+) -> Matches:
     corpus, counted_at = await _count_among_all(conn, query, filters, watermark=watermark, spaces=spaces)
     any_of = rarest_terms(query.terms, corpus)
     if not any_of:
-        return Candidates((), corpus, capped=False, any_of=())
+        return Matches((), corpus, capped=False, any_of=(), indexed_at=None)
     narrowed = ParsedQuery(any_of, (), ())
     rows = await _QUERIES.search_all.fetch(
         conn,
@@ -137,11 +170,10 @@ async def _find_among_all(
         **_counted(query),
         **filters.in_sql(),
     )
-    memories = [_candidate(row) for row in rows]
     # Counting stops at a number: what is found may be later than all that was counted.
-    times = [memory.indexed_at for memory in memories] + ([] if counted_at is None else [counted_at])
+    times = [row["indexed_at"] for row in rows] + ([] if counted_at is None else [counted_at])
     indexed_at = max(times, default=None)
-    return Candidates(memories[:MAX_CANDIDATES], corpus, len(memories) > MAX_CANDIDATES, any_of, indexed_at)
+    return Matches(rows[:MAX_CANDIDATES], corpus, len(rows) > MAX_CANDIDATES, any_of, indexed_at)
 
 
 def rarest_terms(terms: Sequence[QueryTerm], corpus: Corpus) -> tuple[QueryTerm, ...]:
@@ -193,9 +225,9 @@ def _counted(query: ParsedQuery) -> dict[str, object]:
 
 def _candidate(row: Row) -> Candidate:
     return Candidate(
-        key=Key(row["repo"], row["space"], row["rkey"]),
+        key=_key(row),
         term_count=row["term_count"],
-        occurrences=_occurrences(row),
+        occurrences=_pairs(row),
         effective_at=row["effective_at"],
         indexed_at=row["indexed_at"],
         masked=row["masked"],
@@ -205,5 +237,9 @@ def _candidate(row: Row) -> Candidate:
     )
 
 
-def _occurrences(row: Row) -> dict[str, int]:
-    return dict(zip(row["lexemes"] or (), row["times"] or (), strict=True))
+def _key(row: Row) -> Key:
+    return Key(row["repo"], row["space"], row["rkey"])
+
+
+def _pairs(row: Row) -> Occurrences:
+    return tuple(zip(row["lexemes"] or (), row["times"] or (), strict=True))

@@ -36,7 +36,7 @@ MAX_COMPARED_ANYWAY: Final = 60_000
 SAMPLE: Final = 200
 """Memories whose mean stands for that of a search."""
 
-_EF_SEARCH: Final = 400
+_EF_SEARCH: Final = 800
 _MAX_SCANNED: Final = 20_000
 _MORE_PASSAGES: Final = 5
 _NO_LABEL: Final = "'-'"
@@ -83,8 +83,9 @@ async def find_near(
     *,
     watermark: datetime | None,
     spaces: ReadableSpaces,
+    kept: int | None = None,
 ) -> tuple[Near, Aim]:
-    """The nearest memories that pass the filters, and what they were compared with.
+    """The nearest that pass the filters, `kept` at most (None: `MAX_NEAR`), and what they were compared with.
 
     Within a transaction, for the rest of which statements are planned anew.
     """
@@ -95,8 +96,9 @@ async def find_near(
         return await _find_among_all(search, reach.spaces)
     authors = await find_authors(conn, spaces=reach.spaces) if repos is None else list(repos)
     aim = await search.aim_at(authors, public=reach.public, spaces=reach.spaces)
-    found = await search.compare(aim, authors, public=reach.public, spaces=reach.spaces)
-    return _near(found, MAX_NEAR), aim
+    at_most = MAX_NEAR if kept is None else min(kept, MAX_NEAR)
+    found = await search.compare(aim, authors, at_most, public=reach.public, spaces=reach.spaces)
+    return _near(found, at_most), aim
 
 
 async def measure(
@@ -139,7 +141,9 @@ class _Search:
         )
         return take_aim(self.sought.vector, None if mean is None else json.loads(mean), self.sought.blank)
 
-    async def compare(self, aim: Aim, authors: Sequence[str], *, public: bool, spaces: ReadableSpaces) -> _Found:
+    async def compare(
+        self, aim: Aim, authors: Sequence[str], at_most: int, *, public: bool, spaces: ReadableSpaces
+    ) -> _Found:
         if not authors:
             return []
         rows = await _QUERIES.nearest_of.fetch(
@@ -147,7 +151,7 @@ class _Search:
             repos=authors,
             public=public,
             spaces=spaces.as_list(),
-            max_candidates=MAX_NEAR + 1,
+            max_candidates=at_most + 1,
             **self._compared(aim),
             **self._filtered(),
         )
@@ -208,7 +212,7 @@ async def _find_among_all(search: _Search, spaces: ReadableSpaces) -> tuple[Near
     # One aim for all, whatever they hold: the mean of millions tells nothing of what is near.
     aim = take_aim(search.sought.vector, None, search.sought.blank)
     authors = await find_authors(search.conn, spaces=spaces)
-    found = await search.compare(aim, authors, public=False, spaces=spaces)
+    found = await search.compare(aim, authors, MAX_NEAR_OF_ALL, public=False, spaces=spaces)
     found += await search.compare_public(aim)
     return _near(found, MAX_NEAR_OF_ALL), aim
 
@@ -230,7 +234,7 @@ def _found(row: Row, aim: Aim) -> tuple[float, Candidate]:
     candidate = Candidate(
         key=Key(row["repo"], row["space"], row["rkey"]),
         term_count=row["term_count"],
-        occurrences={},
+        occurrences=(),
         effective_at=row["effective_at"],
         indexed_at=row["indexed_at"],
         masked=row["masked"],

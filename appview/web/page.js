@@ -4,6 +4,7 @@
 const XRPC = "/xrpc/dev.bastienrobert.memory.";
 const LIVE_DELAY_MS = 180;
 const PAGE_SIZE = 20;
+const HYBRID = "hybrid";
 
 const find = (id) => document.getElementById(id);
 const form = find("search");
@@ -52,7 +53,12 @@ function asked() {
   }
   if (fields.get("asOf")) parameters.asOf = `${fields.get("asOf").padEnd(19, ":00")}Z`;
   if (fields.get("includeSuperseded")) parameters.includeSuperseded = true;
-  if (!parameters.q) delete parameters.explainUri;
+  if (!parameters.q) {
+    delete parameters.explainUri;
+    return parameters;
+  }
+  if (fields.get("mode") !== HYBRID) parameters.mode = fields.get("mode");
+  if (fields.get("explain")) parameters.explain = true;
   return parameters;
 }
 
@@ -74,7 +80,7 @@ async function page(parameters, signal, first) {
     const answer = await (searching ? search(parameters, signal) : ask("listRecords", parameters, signal));
     if (first) results.replaceChildren();
     results.append(...answer.records.map(card));
-    describe(answer, searching);
+    describe(answer, parameters);
     find("asked").href = address(searching ? "searchRecords" : "listRecords", parameters);
     more.hidden = !answer.cursor;
     more.onclick = () => page({ ...parameters, cursor: answer.cursor }, running.signal, false);
@@ -86,12 +92,14 @@ async function page(parameters, signal, first) {
   }
 }
 
-function describe(answer, searching) {
+function describe(answer, parameters) {
+  const searching = "q" in parameters;
   const parts = [];
   if (!results.childElementCount) parts.push(searching ? "No memory matches." : "No memory yet.");
   else if (!searching) parts.push("The newest memories.");
+  if (searching) parts.push(how(answer.mode, parameters.mode ?? HYBRID));
   if (answer.asOf) parts.push(`As of ${moment(answer.asOf)}, with today’s values.`);
-  if (answer.explanation) parts.push(explained(answer.explanation));
+  if (answer.explanation) parts.push(explained(answer.explanation, answer.mode));
   if (answer.suppressed) {
     const count = answer.suppressedCapped ? `More than ${answer.suppressed}` : answer.suppressed;
     parts.push(`${count} better ${answer.suppressed === 1 ? "match was" : "matches were"} left out as replaced.`);
@@ -99,8 +107,18 @@ function describe(answer, searching) {
   status.textContent = parts.join(" ");
 }
 
+/** By what was searched, as a sentence; it may be less than was asked for. */
+function how(done, wanted) {
+  if (done === "lexical" && wanted === HYBRID) return "By words alone: no model was at hand for what they mean.";
+  return { [HYBRID]: "By words and by meaning.", lexical: "By words.", semantic: "By meaning." }[done] ?? "";
+}
+
 const REASONS = {
-  q: "it has none of the words",
+  repo: "it is somebody else’s",
+  scope: "it has another scope",
+  kind: "it is of another kind",
+  asOf: "it was not there at that time",
+  q: "it has none of the words, and means nothing like them",
   phrase: "it does not have the phrase",
   exclusion: "it has what was excluded",
   superseded: "a newer memory replaced it",
@@ -108,14 +126,21 @@ const REASONS = {
   minScore: "it scores too low",
   duplicate: "another hit has the same content",
   window: "too many others rank above it",
-  asOf: "it was not there at that time",
 };
 
 /** Why one memory was recalled or not, as a sentence. */
-function explained({ recalled, failedFilter, scores }) {
-  const rank = scores ? ` (rank ${scores.lexical.rank})` : "";
-  if (recalled) return `The memory in question was recalled${rank}.`;
-  return `The memory in question was not recalled${rank}: ${REASONS[failedFilter] ?? `the filter ${failedFilter} left it out`}.`;
+function explained({ recalled, failedFilter, scores }, mode) {
+  const where = scores ? ` (${ranked(scores)})` : "";
+  if (recalled) return `The memory in question was recalled${where}.`;
+  const byWords = failedFilter === "q" && mode === "lexical" ? "it has none of the words" : undefined;
+  const reason = byWords ?? REASONS[failedFilter] ?? `the filter ${failedFilter} left it out`;
+  return `The memory in question was not recalled${where}: ${reason}.`;
+}
+
+/** The places of a memory in both arms of a search, their own measures, and what the order goes by. */
+function ranked({ lexical, semantic, fused }) {
+  const place = (arm) => (arm ? `no. ${arm.rank} (${Number(arm.raw).toFixed(3)})` : "none");
+  return `by words ${place(lexical)}, by meaning ${place(semantic)}, together ${Number(fused).toFixed(3)}`;
 }
 
 function card(record) {
@@ -125,6 +150,7 @@ function card(record) {
     make("strong", { title: record.repo }, foreign(record.handle ?? record.repo)),
     fact(value.kind), fact(value.scope), fact(moment(value.createdAt)),
     record.score === undefined ? null : make("span", { title: "score, of 1000" }, `score ${record.score}`),
+    record.scores ? make("span", {}, ranked(record.scores)) : null,
     record.superseded ? make("span", { className: "note" }, "replaced") : null,
     record.duplicates ? make("span", {}, `and ${record.duplicates.length} of the same content`) : null,
   );

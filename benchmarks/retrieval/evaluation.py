@@ -89,13 +89,13 @@ async def run_xquad() -> Result:
             ]:
                 board = boards[f"{asked}-{documents}"] = Board()
                 for group in sets.xquad(asked, documents):
-                    _compare(board, await _embed(vectors, group, blank), run)
+                    compare([board], await _embed(vectors, group, blank), run)
     finally:
         await vectors.aclose()
     same = {name: board for name, board in boards.items() if len(set(name.split("-"))) == 1}
     other = {name: board for name, board in boards.items() if name not in same}
     value, base = _mean(same, Arms.HYBRID), _mean(same, BASELINE)
-    notes = [f"{name}: {_line(board)}" for name, board in boards.items()]
+    notes = [f"{name}: {describe(board)}" for name, board in boards.items()]
     return Result(
         name="retrieval_xquad",
         value=value,
@@ -108,8 +108,8 @@ async def run_xquad() -> Result:
             "cross_lingual": _mean(other, Arms.HYBRID),
             "baseline_cross_lingual": _mean(other, BASELINE),
             "cosine_cross_lingual": _mean(other, "cosine"),
-            **_gain_beside("gain", _merged(same), BASELINE),
-            **_gain_beside("cross_lingual_gain_over_cosine", _merged(other), "cosine"),
+            **gain_beside("gain", _merged(same), BASELINE),
+            **gain_beside("cross_lingual_gain_over_cosine", _merged(other), "cosine"),
             **{f"{system}_alone": _mean(same, system) for system in (Arms.LEXICAL, Arms.SEMANTIC, "bm25s")},
         },
     )
@@ -128,22 +128,22 @@ async def _run_locomo(kind: str) -> Result:
     with Run(kind) as run:
         for group in groups:
             queries = np.stack([asked[question.name] for question in group.questions])
-            _compare(board, Asked(group, passages[group.name], queries, blank), run)
+            compare([board], Asked(group, passages[group.name], queries, blank), run)
             for size, part_board in smaller.items():
                 for part, places in sets.parts(group, size):
                     if part.questions:
                         queries = np.stack([asked[question.name] for question in part.questions])
                         rows = passages[group.name][places[0] : places[-1] + 1]
-                        _compare(part_board, Asked(part, rows, queries, blank), None, group.name)
+                        compare([part_board], Asked(part, rows, queries, blank), None, group.name)
     pool = sets.pooled(groups, 5_000)
     pooled = Board()
     rows = np.concatenate([passages[group.name] for group in groups])[: len(pool.ids)]
     queries = np.stack([asked[question.name] for question in pool.questions])
-    _compare(pooled, Asked(pool, rows, queries, blank), None)
+    compare([pooled], Asked(pool, rows, queries, blank), None)
     hybrid, base = board.ndcg(Arms.HYBRID), board.ndcg(BASELINE)
-    notes = [f"all: {_line(board)}"]
-    notes += [f"repos of {size}: {_line(each)}" for size, each in smaller.items()]
-    notes.append(f"one repo of {len(pool.ids)}: {_line(pooled)}")
+    notes = [f"all: {describe(board)}"]
+    notes += [f"repos of {size}: {describe(each)}" for size, each in smaller.items()]
+    notes.append(f"one repo of {len(pool.ids)}: {describe(pooled)}")
     notes += _false_recall(groups, passages, asked, blank)
     return Result(
         name=f"retrieval_{kind}",
@@ -157,10 +157,10 @@ async def _run_locomo(kind: str) -> Result:
             "baseline_recall_at_10": board.recall(BASELINE).mean,
             "value_low": hybrid.low,
             "value_high": hybrid.high,
-            **_gain_beside("gain", board, BASELINE),
+            **gain_beside("gain", board, BASELINE),
             "without_company": board.ndcg(Arms.ALONE).mean,
             "without_company_recall_at_10": board.recall(Arms.ALONE).mean,
-            **_gain_beside("without_company_gain", board, BASELINE, Arms.ALONE),
+            **gain_beside("without_company_gain", board, BASELINE, Arms.ALONE),
             **{f"{system}_alone": board.ndcg(system).mean for system in (Arms.LEXICAL, Arms.SEMANTIC, "bm25s")},
         },
     )
@@ -179,26 +179,28 @@ async def _embed(vectors: Vectors, group: Group, blank: Sequence[float]) -> Aske
     return Asked(group, await vectors.passages(group.texts), queries, blank)
 
 
-def _compare(board: Board, asked: Asked, run: Run | None, name: str | None = None) -> None:
-    """Ask each system each question."""
+def compare(boards: Sequence[Board], asked: Asked, run: Run | None, name: str | None = None) -> None:
+    """Ask each system each question, and note on all boards what its answers are worth."""
     group, ranker = asked.group, asked.ranker
     texts = [question.text for question in group.questions]
     cosines: Scores = (asked.queries @ asked.passages.T).astype(float)
     lexical = bm25(group.texts, texts)
-    rows = {BASELINE: fuse_by_extremes(lexical, cosines), "bm25s": lexical, "cosine": cosines}
+    rows = {BASELINE: fuse_by_extremes(lexical, cosines), "cosine": cosines}
     for number, question in enumerate(group.questions):
         answers = {system: _top(scores[number]) for system, scores in rows.items()}
+        answers["bm25s"] = [found for found in _top(lexical[number]) if found.order]  # without a word, no hit
         answers |= {arms: ranker.rank(question.text, asked.queries[number].tolist(), arms) for arms in Arms}
         for system, found in answers.items():
             worth = judge([hit.place for hit in found[:DEPTH]], question.relevant)
-            board.worths[system][name or group.name].append(worth)
+            for board in boards:
+                board.worths[system][name or group.name].append(worth)
             if run is not None:
                 run.write(system, group, question, found)
 
 
 def _top(scores: Scores) -> list[Found]:
     places = np.argsort(-scores, kind="stable")[: 10 * DEPTH].tolist()
-    return [Found(place, float(scores[place]), 0.0) for place in places if scores[place]]
+    return [Found(place, float(scores[place]), 0.0) for place in places]
 
 
 def _false_recall(
@@ -255,10 +257,12 @@ def _merged(boards: Mapping[str, Board]) -> Board:
     return merged
 
 
-def _gain_beside(name: str, board: Board, over: str, system: str = Arms.HYBRID) -> dict[str, float]:
+def gain_beside(name: str, board: Board, over: str, system: str = Arms.HYBRID) -> dict[str, float]:
+    """The gain over another system with its interval, for a result's line."""
     gain = board.gain(system, over)
     return {name: gain.mean, f"{name}_low": gain.low, f"{name}_high": gain.high}
 
 
-def _line(board: Board) -> str:
+def describe(board: Board) -> str:
+    """All systems of a board in one line."""
     return "; ".join(f"{system} {board.ndcg(system)} recall {board.recall(system).mean:.1f}" for system in COMPARED)

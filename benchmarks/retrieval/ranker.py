@@ -1,6 +1,6 @@
 """The ranking that serves, over memories that are held in memory: everything but the SQL is the code of the searches.
 
-As there, the semantic arm brings its nearest, and what only has the words gets its likeness beside.
+As there, each arm brings its best, and what one of them brought gets the other's mark beside.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from enum import StrEnum
 
 import numpy as np
 
-from appview.answers.arms import MAX_MEASURED
+from appview.answers.search import MIN_RANKED
 from appview.search.fusion import Attendant, Calibration, fuse, gather_company
 from appview.search.query import parse_query
 from appview.search.ranking import Corpus, LexicalScorer, order_key, prepare_scorer
 from appview.search.semantic import take_aim
-from appview.store.semantic import MAX_NEAR, SAMPLE
+from appview.store.semantic import SAMPLE
 from benchmarks.retrieval.sets import Group
 from benchmarks.retrieval.vectors import Matrix
 from memory.terms import index_terms, words
@@ -69,13 +69,12 @@ class Ranker:
             return self._sorted({place: Found(place, share, min(1.0, share)) for place, share in shares.items()})
         aim = take_aim(vector, self._mean, self._blank)
         likeness = self._passages @ np.asarray(aim.vector) + aim.offset
-        nearest = np.argsort(-likeness, kind="stable")[:MAX_NEAR].tolist()
-        measured = sorted(shares, key=lambda place: -shares[place])[:MAX_MEASURED]
-        known = {place: float(likeness[place]) for place in {*nearest, *measured}}
+        nearest: list[int] = np.argsort(-likeness, kind="stable")[:MIN_RANKED].tolist()
+        by_words = sorted(shares, key=lambda place: -shares[place])[:MIN_RANKED]
         calibration = Calibration().at(aim.chance)
         hits: dict[int, Found] = {}
-        for place in {*shares, *known}:
-            fused = fuse(shares.get(place), known.get(place), calibration)
+        for place in {*nearest, *by_words}:
+            fused = fuse(shares.get(place), float(likeness[place]), calibration)
             if fused is not None:
                 hits[place] = Found(place, fused.order, fused.score)
         return self._sorted(hits if arms is Arms.ALONE else self._in_company(hits))
@@ -88,7 +87,10 @@ class Ranker:
         for lexeme in self._lexemes_of(query.lexemes, query.prefixes):
             for place in self._postings[lexeme]:
                 wanted[place][lexeme] = self._occurrences[place][lexeme]
-        return {place: scorer.share(scorer.score(self._lengths[place], found)) for place, found in wanted.items()}
+        return {
+            place: scorer.share(scorer.score(self._lengths[place], tuple(found.items())))
+            for place, found in wanted.items()
+        }
 
     def _lexemes_of(self, lexemes: Sequence[str], prefixes: Sequence[str]) -> list[str]:
         longer = [lexeme for lexeme in self._postings if lexeme.startswith(tuple(prefixes))] if prefixes else []

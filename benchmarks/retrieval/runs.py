@@ -39,8 +39,8 @@ class Run:
         """Add the first answers of a system to a question."""
         topic = f"{group.name}/{question.name}"
         self._lines[system] += [
-            f"{topic} Q0 {group.ids[hit.place]} {rank} {hit.order:.5f} {system}"
-            for rank, hit in enumerate(found[: 2 * DEPTH], 1)
+            f"{topic} Q0 {group.ids[hit.place]} {rank} {hit.order:.4f} {system}"
+            for rank, hit in enumerate(found[:DEPTH], 1)
         ]
         self._relevant |= dict.fromkeys(f"{topic} 0 {group.ids[place]} 1" for place in sorted(question.relevant))
 

@@ -11,11 +11,11 @@ from appview.call import Turns
 from appview.filters import Filters
 from appview.refusals import TooBusy
 from appview.search.query import ParsedQuery, parse_query
-from appview.store.search import find_candidates
 from memory.database import Database
 from memory.space import ReadableSpaces
 from tests.api_client import NAMESPACE, Api, refused
 from tests.memory_rows import ALICE, MemoryRows
+from tests.searching import find_candidates
 
 SEARCH = f"/xrpc/{NAMESPACE}searchRecords"
 PATIENCE_S = 30  # of the test, should it fail

@@ -38,6 +38,7 @@ STATUS = {
     "gaps",
     "sweeps",
     "erasure",
+    "embeddings",
 }
 
 

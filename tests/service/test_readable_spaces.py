@@ -23,7 +23,7 @@ from appview.store.history import (
     load_versions,
 )
 from appview.store.lists import Order, list_places, start_of
-from appview.store.search import explain_candidate, find_candidates
+from appview.store.search import explain_candidate
 from appview.store.stats import RecentTotals, count_memories, count_memories_of, count_repos, load_repo_sync
 from appview.store.views import load_memories, load_memory
 from memory.database import Database
@@ -45,6 +45,7 @@ from tests.private_rows import (
     rows_and_hidden,
     rows_and_unreadable,
 )
+from tests.searching import find_candidates
 
 OF_TOKENS = {"createAccessToken", "listAccessTokens", "revokeAccessToken"}
 

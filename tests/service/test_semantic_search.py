@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 
 from appview.access import Viewer
+from appview.answers import search
 from appview.call import QueryModels
 from appview.keys import Key, uri_of
 from memory.database import Database
 from memory.embedding import Embedder
+from memory.query_embedding import NoVector
 from memory.space import ReadableSpaces
 from tests.api_client import Api
 from tests.meaning import embed_all, embedded_model, query_models
@@ -36,7 +38,12 @@ def rows() -> MemoryRows:
     old = rows.put(ALICE, "Prefers a strong espresso after lunch.", kind="preference", scope="home")
     rows.put(ALICE, TEA, kind="preference", scope="home", supersedes=[old])
     rows.put(ALICE, "Her sister Ana moved to Lisbon in spring.", kind="fact")
-    rows.put(ALICE, "The build of the mobile app takes eleven minutes.", kind="fact", occurred=("2026-02-01T00:00:00Z", "day"))
+    rows.put(
+        ALICE,
+        "The build of the mobile app takes eleven minutes.",
+        kind="fact",
+        occurred=("2026-02-01T00:00:00Z", "day"),
+    )
     rows.put(ALICE, "Walks the dog along the river every morning.")
     rows.put(BOB, "Trinkt lieber Wein als Bier.", agent="claude-code")
     rows.put(BOB, "朝はコーヒーより緑茶が好きです。")
@@ -147,22 +154,61 @@ async def test_low_scores_are_left_out_on_request(api: Api) -> None:
     assert best > 0
 
 
+@pytest.mark.parametrize("where", WHERE)
+@pytest.mark.parametrize("mode", ["hybrid", "lexical", "semantic"])
+async def test_what_stands_behind_many_equal_or_replaced_ones_is_found(
+    database: Database,
+    embedder: Embedder,
+    monkeypatch: pytest.MonkeyPatch,
+    where: dict[str, Any],
+    mode: str,
+) -> None:
+    monkeypatch.setattr(search, "MIN_RANKED", 5)
+    rows = MemoryRows()
+    rows.put(BOB, "Drinks tea.")
+    for number in range(20):
+        rows.put(ALICE, "Drinks tea.")
+        rows.put(ALICE, "Sleeps.", supersedes=[rows.put(ALICE, f"Drinks tea {number}.")])
+    last = "The tea that she drinks on Sundays in the garden is brewed by her neighbour, at noon."
+    rows.put(ALICE, last)
+    api = await serve(database, rows, embedder)
+    pages = [page async for page in api.pages("searchRecords", q="drinks tea", mode=mode, limit=2, **where)]
+    records = [record for page in pages for record in page["records"]]
+    assert last in [record["value"]["content"] for record in records]
+    [equal] = [each for each in records if each["repo"] == ALICE and each["value"]["content"] == "Drinks tea."]
+    assert len(equal["duplicates"]) == 19
+
+
 class _Unable:
-    """Models that make no vector at the moment."""
+    """Models that answer the same whatever they are asked."""
 
-    async def embed(self, model: str, wording: str, *, private: bool) -> Sequence[float] | None:
-        return None
+    def __init__(self, answer: Sequence[float] | NoVector) -> None:
+        self._answer = answer
+
+    async def embed(self, model: str, wording: str, *, private: bool) -> Sequence[float] | NoVector:
+        return self._answer
 
 
-@pytest.mark.parametrize("models", [None, _Unable()])
+@pytest.mark.parametrize(
+    ("models", "error"),
+    [
+        (None, "ModeUnavailable"),
+        (_Unable(NoVector.ABSENT), "ModeUnavailable"),
+        (_Unable(NoVector.PRIVATE), "ModeUnavailable"),
+        (_Unable(NoVector.BUSY), "NotEnoughResources"),
+        (_Unable(NoVector.SLOW), "NotEnoughResources"),
+        (_Unable(NoVector.FAILED), "NotEnoughResources"),
+        (_Unable([1.0, 0.0]), "NotEnoughResources"),  # another model goes by that name now
+    ],
+)
 async def test_without_a_vector_the_search_is_by_words_and_says_so(
-    database: Database, rows: MemoryRows, embedder: Embedder, models: QueryModels | None
+    database: Database, rows: MemoryRows, embedder: Embedder, models: QueryModels | None, error: str
 ) -> None:
     await serve(database, rows, embedder)
     api = Api(database, query_models=models)
     answer = await api.get("searchRecords", q="tea")
     assert (answer["mode"], contents(answer)) == ("lexical", [TEA])
-    assert (await api.refuse("searchRecords", q="tea", mode="semantic")).error == "ModeUnavailable"
+    assert (await api.refuse("searchRecords", q="tea", mode="semantic")).error == error
 
 
 async def test_before_there_is_a_model_the_search_is_by_words(

@@ -14,12 +14,12 @@ from appview.filters import Filters
 from appview.keys import Key, uri_of
 from appview.search.query import parse_query
 from appview.store.lists import Order, list_places, start_of
-from appview.store.search import find_candidates
 from memory.database import Database
 from memory.space import ReadableSpaces
 from tests.api_client import NAMESPACE, Api, checked, in_query
 from tests.memory_rows import ALICE, BOB, CAROL, MemoryRows
 from tests.memory_rows import SPACE as FAMILY
+from tests.searching import find_candidates
 
 WORK = "at://did:plc:otheraaaaaaaaaaaaaaaaaa/space/com.example.group/work"
 UNREAD = "at://did:plc:otheraaaaaaaaaaaaaaaaaa/space/com.example.group/diary"

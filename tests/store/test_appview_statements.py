@@ -23,14 +23,15 @@ NAMES = [statement.name for statement in STATEMENTS]
 
 # What holds nothing of anybody's records.
 WITHOUT_RECORDS = {
-    *("repos_by_handle", "indexed_through", "page_cursor_key", "id_key", "plan_anew"),
+    *("repos_by_handle", "indexed_through", "page_cursor_key", "id_key", "plan_anew", "export_snapshot"),
+    *("serving_model", "named_model", "scan_far", "read_scattered"),
     *("access_token", "access_tokens_of", "use_service_token"),
     *("lock_access_tokens", "add_access_token", "delete_access_token"),
 }
 # Public memories only, by an index that holds no others; the public repo.
 PUBLIC_ONLY = {
     *("list_newest", "list_oldest", "list_occurred", "repo_sync", "repo_rev"),
-    *("public_stores_after", "public_stores_before"),
+    *("public_stores_after", "public_stores_before", "nearest_among_few", "nearest_by_index"),
 }
 
 

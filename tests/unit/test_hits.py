@@ -29,7 +29,7 @@ def candidates_of(contents: Sequence[str], masked: Sequence[bool] = ()) -> tuple
         Candidate(
             key=Key("did:plc:alice", "", f"{number:05}"),
             term_count=index_terms(content).count,
-            occurrences={word: len(at) for word, at in parse_vector(index_terms(content).tsvector).items()},
+            occurrences=tuple((word, len(at)) for word, at in parse_vector(index_terms(content).tsvector).items()),
             effective_at=START - timedelta(seconds=number),
             indexed_at=START,
             masked=bool(masked) and masked[number],

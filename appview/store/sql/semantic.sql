@@ -50,15 +50,16 @@ with compared as materialized (
 )
 select
     m.repo, m.space, m.rkey, m.term_count, m.effective_at, m.indexed_at, m.content_bytes, m.distance,
-    case
-        when :include_superseded::bool then false
-        when :as_of::timestamptz is null then m.masked_from is not null
-        when m.masked_spans is null then m.masked_from is not null and m.masked_from <= :as_of
-        else m.masked_spans @> :as_of
-    end as masked,
-    hashtextextended(m.content, 0) as content_hash, coalesce(m.terms @@ :recheck::tsquery, false) as needs_recheck
+    m.masked, hashtextextended(m.content, 0) as content_hash, coalesce(m.terms @@ :recheck::tsquery, false) as needs_recheck
 from (
-    select m.*, n.distance
+    select
+        m.repo, m.space, m.rkey, m.terms, m.term_count, m.effective_at, m.indexed_at, m.content, m.content_bytes, n.distance,
+        case
+            when :include_superseded::bool then false
+            when :as_of::timestamptz is null then m.masked_from is not null
+            when m.masked_spans is null then m.masked_from is not null and m.masked_from <= :as_of
+            else m.masked_spans @> :as_of
+        end as masked
     from compared n
     join memories m on m.repo = n.repo and m.space = n.space and m.rkey = n.rkey
     where (:as_of is null or m.effective_at <= :as_of)
@@ -108,7 +109,14 @@ select set_config('effective_io_concurrency', '0', true), set_config('work_mem',
 -- are compared. `matches` stands in every row, at least one, and counts up to one more than that. `:labelled` asks once more
 -- for kinds, scopes, agents and clients, as one index has their beginnings.
 with matched as materialized (
-    select m.repo, m.rkey
+    select
+        m.repo, m.space, m.rkey,
+        case
+            when :include_superseded::bool then false
+            when :as_of::timestamptz is null then m.masked_from is not null
+            when m.masked_spans is null then m.masked_from is not null and m.masked_from <= :as_of
+            else m.masked_spans @> :as_of
+        end as masked
     from memories m
     join repos r on r.repo = m.repo and r.space = m.space and r.visible
     where m.space = ''
@@ -137,12 +145,12 @@ counted as materialized (
     select count(*) as matches from matched
 ),
 nearest as materialized (
-    select k.repo, k.rkey, e.distance
+    select k.repo, k.space, k.rkey, k.masked, e.distance
     from matched k
     cross join lateral (
         select min(e.embedding <=> :query::text::halfvec) + 0 as distance -- `+ 0`: by no index
         from embeddings e
-        where e.repo = k.repo and e.space = '' and e.model = :model::text and e.rkey = k.rkey
+        where e.repo = k.repo and e.space = k.space and e.model = :model::text and e.rkey = k.rkey
     ) e
     where e.distance is not null and (select matches from counted) <= :max_compared
     order by e.distance, k.repo, k.rkey
@@ -150,40 +158,31 @@ nearest as materialized (
 )
 select
     c.matches, m.repo, m.space, m.rkey, m.term_count, m.effective_at, m.indexed_at, m.content_bytes, n.distance,
-    case
-        when :include_superseded::bool then false
-        when :as_of::timestamptz is null then m.masked_from is not null
-        when m.masked_spans is null then m.masked_from is not null and m.masked_from <= :as_of
-        else m.masked_spans @> :as_of
-    end as masked,
-    hashtextextended(m.content, 0) as content_hash, coalesce(m.terms @@ :recheck::tsquery, false) as needs_recheck
+    n.masked, hashtextextended(m.content, 0) as content_hash, coalesce(m.terms @@ :recheck::tsquery, false) as needs_recheck
 from counted c
 left join nearest n on true
-left join memories m on m.repo = n.repo and m.space = '' and m.rkey = n.rkey
+left join memories m on m.repo = n.repo and m.space = n.space and m.rkey = n.rkey
 order by n.distance, n.repo, n.rkey;
 
 -- name: nearest_by_index
 -- The nearest passages of public memories of all authors that pass the filters, by the model's index: nearly all of them,
 -- nearly always. The width of the vectors, 384, is written anew for models of other widths.
 select
-    m.repo, m.space, m.rkey, m.term_count, m.effective_at, m.indexed_at, m.content_bytes, e.distance,
-    case
-        when :include_superseded::bool then false
-        when :as_of::timestamptz is null then m.masked_from is not null
-        when m.masked_spans is null then m.masked_from is not null and m.masked_from <= :as_of
-        else m.masked_spans @> :as_of
-    end as masked,
-    hashtextextended(m.content, 0) as content_hash, coalesce(m.terms @@ :recheck::tsquery, false) as needs_recheck
-from (
-    select e.repo, e.rkey, e.embedding::halfvec(384) <=> :query::text::halfvec(384) as distance
-    from embeddings e
-    where e.space = '' and e.model = :model::text
-    order by e.embedding::halfvec(384) <=> :query::text::halfvec(384)
-) e
+    m.repo, m.space, m.rkey, m.term_count, m.effective_at, m.indexed_at, m.content_bytes,
+    e.embedding::halfvec(384) <=> :query::text::halfvec(384) as distance,
+    m.masked, hashtextextended(m.content, 0) as content_hash, coalesce(m.terms @@ :recheck::tsquery, false) as needs_recheck
+from embeddings e
 cross join lateral (
-    select m.*
+    select
+        m.repo, m.space, m.rkey, m.terms, m.term_count, m.effective_at, m.indexed_at, m.content, m.content_bytes,
+        case
+            when :include_superseded::bool then false
+            when :as_of::timestamptz is null then m.masked_from is not null
+            when m.masked_spans is null then m.masked_from is not null and m.masked_from <= :as_of
+            else m.masked_spans @> :as_of
+        end as masked
     from memories m
-    where m.space = '' and m.repo = e.repo and m.rkey = e.rkey
+    where m.repo = e.repo and m.space = e.space and m.rkey = e.rkey
         and (:as_of::timestamptz is null or m.effective_at <= :as_of)
         and (:watermark::timestamptz is null or m.indexed_at <= :watermark)
         and (:required::tsquery is null or m.terms @@ :required)
@@ -199,8 +198,9 @@ cross join lateral (
     offset 0 -- so that each memory is gone to by its key, one after the other
 ) m
 cross join lateral (
-    select from repos r where r.space = '' and r.repo = e.repo and r.visible
+    select r.space from repos r where r.repo = e.repo and r.space = e.space and r.visible
     offset 0
 ) r
-order by e.distance
+where e.space = '' and r.space = e.space and e.model = :model::text
+order by e.embedding::halfvec(384) <=> :query::text::halfvec(384)
 limit :max_candidates::int;

@@ -1,0 +1,126 @@
+"""What the arm that goes by meaning finds among everybody's memories, against all of them compared, and how long it takes.
+
+Each filter is asked for with the questions of `search_scale_texts` in turn. Exact neighbours are computed here, of the same
+half-precision vectors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any, Final
+
+import numpy as np
+
+from appview.filters import Filters
+from appview.search.query import ParsedQuery, parse_query
+from appview.store.semantic import Sought, StoredModel, find_near, load_model
+from appview.store.service import plan_anew
+from benchmarks.processes import percentile
+from benchmarks.search_scale_rows import SHARES, YEARS, Columns, Vectors, time_of, vectors_of
+from memory.database import Database
+from memory.space import ReadableSpaces
+
+AT: Final = 10
+SPAN_S: Final = YEARS * 365 * 86_400
+SELECTIVITIES: Final = (0.5, 0.1, 0.01, 0.001, 0.0001)
+_EPSILON: Final = 1e-4  # nearer by less is no nearer: of rounding
+_NOBODY: Final = ReadableSpaces.public_only()
+
+
+@dataclass(frozen=True)
+class Sieve:
+    """A filter: how it is asked for, and which memories pass."""
+
+    name: str
+    share: float
+    query: ParsedQuery
+    filters: Filters
+    passing: Any
+
+
+def sieves(some: Columns) -> Iterator[Sieve]:
+    """No filter, and each kind of filter of each selectivity."""
+    searched, no_words, phrase = some.searched, parse_query("x"), '"{}" x'
+    yield Sieve("none", 1.0, no_words, Filters(), searched)
+    for share in SELECTIVITIES:
+        for name, values in SHARES.items():
+            value = next(index for index, (_, of) in enumerate(values) if of == share)
+            text = values[value][0]
+            found = searched & (some.labels[name] == value)
+            if name == "word":
+                yield Sieve("phrase", share, parse_query(phrase.format(text)), Filters(), found)
+            else:
+                yield Sieve(name, share, no_words, Filters(**{f"{name}s": (text,)}), found)
+        first, width = round(SPAN_S * 0.3), round(SPAN_S * share)
+        within = (some.created_s >= first) & (some.created_s < first + width)
+        between = Filters(created_after=time_of(first), created_before=time_of(first + width))
+        yield Sieve("created", share, no_words, between, searched & within)
+        until = Filters(as_of=time_of(width))
+        yield Sieve("as_of", share, no_words, until, searched & (some.effective_s <= width))
+        ends = some.occurred_s + some.occurred_days * 86_400
+        during = (some.occurred_s >= 0) & (ends > first) & (some.occurred_s < first + width)
+        occurred = Filters(occurred_after=time_of(first), occurred_before=time_of(first + width))
+        yield Sieve("occurred", share, no_words, occurred, searched & during)
+    kind, scope = some.labels["kind"], some.labels["scope"]
+    for name, one, other in (("event+work", 2, 0), ("event+travel", 2, 2), ("fact+health", 0, 3)):
+        kinds, scopes = SHARES["kind"][one], SHARES["scope"][other]
+        both = Filters(kinds=(kinds[0],), scopes=(scopes[0],))
+        found = searched & (kind == one) & (scope == other)
+        yield Sieve(name, kinds[1] * scopes[1], no_words, both, found)
+
+
+def all_vectors(some: Columns, real: Vectors) -> Any:
+    """As they are stored."""
+    return np.concatenate(
+        [vectors_of(some, real, first, min(first + 10_000, some.count)) for first in range(0, some.count, 10_000)]
+    )
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Of one filter: what share of the exact nearest came back, of all questions, and how long each took."""
+
+    sieve: Sieve
+    matches: int
+    recall: float
+    seconds: list[float]
+
+    def __str__(self) -> str:
+        p50, p95 = (percentile(sorted(self.seconds), share) * 1000 for share in (0.5, 0.95))
+        return (
+            f"{self.sieve.name:>12} {self.sieve.share:<7g} matches {self.matches:>7} "
+            f"recall@{AT} {self.recall:.4f} p50 {p50:6.1f} ms p95 {p95:6.1f} ms"
+        )
+
+
+async def measure_sieve(database: Database, sieve: Sieve, exact: Any, questions: Any, numbers: Any) -> Measured:
+    """`exact`: similarity of each question with each memory, half a millionth rounded away; `numbers`: key → memory."""
+    recalled = wanted_in_all = 0
+    seconds: list[float] = []
+    async with database.connection() as conn:
+        model = await load_model(conn, None)
+    assert model is not None
+    passing = np.flatnonzero(sieve.passing)
+    for place, question in enumerate(questions):
+        likeness = exact[place][passing]
+        wanted = min(AT, len(passing))
+        if wanted == 0:
+            continue
+        least = np.partition(likeness, len(passing) - wanted)[len(passing) - wanted]
+        began = perf_counter()
+        found = await _ask(database, model, sieve, question)
+        seconds.append(perf_counter() - began)
+        places = [numbers[key.repo, key.rkey] for key in found[:AT]]
+        recalled += sum(1 for number in places if sieve.passing[number] and exact[place][number] >= least - _EPSILON)
+        wanted_in_all += wanted
+    return Measured(sieve, len(passing), recalled / max(wanted_in_all, 1), seconds)
+
+
+async def _ask(database: Database, model: StoredModel, sieve: Sieve, question: Any) -> list[Any]:
+    async with database.transaction(isolation="repeatable_read", readonly=True) as conn:
+        await plan_anew(conn)
+        sought = Sought(model, question.tolist())
+        near, _ = await find_near(conn, sought, sieve.query, sieve.filters, watermark=None, spaces=_NOBODY)
+    return [memory.key for memory in near.memories]
