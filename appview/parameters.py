@@ -51,6 +51,10 @@ class Parameters:
             return value
         raise TypeError(name)
 
+    def integer_if_given(self, name: str) -> int | None:
+        """An integer that may be absent."""
+        return self.integer(name) if name in self.values else None
+
     def flag(self, name: str) -> bool:
         """A boolean that has a default."""
         value = self.values[name]

@@ -10,7 +10,19 @@ import sys
 from collections.abc import Callable, Coroutine
 from dataclasses import asdict
 
-from benchmarks import backfill, catchup, dense, firehose, freshness, hostile, memory_use, reading, verify, whole_repo
+from benchmarks import (
+    backfill,
+    catchup,
+    dense,
+    embed_latency,
+    firehose,
+    freshness,
+    hostile,
+    memory_use,
+    reading,
+    verify,
+    whole_repo,
+)
 from benchmarks.result import NotHere, Result
 from benchmarks.retrieval import evaluation as retrieval
 from benchmarks.retrieval import own
@@ -22,6 +34,7 @@ BENCHMARKS: dict[str, Callable[[], Coroutine[None, None, Result]]] = {
     "dense": dense.run,
     "firehose": firehose.run,
     "freshness": freshness.run,
+    "embed_latency": embed_latency.run,
     "whole_repo": whole_repo.run,
     "backfill": backfill.run,
     "catchup": catchup.run,

@@ -84,16 +84,26 @@ class _Model:
 
 
 class EmbeddingWorker:
-    """One worker; `allow_private`: also texts of Spaces go to a model on another machine."""
+    """One worker.
+
+    `allow_private`: also texts of Spaces go to a model on another machine. `needed`: if this model cannot be had, it ends.
+    """
 
     def __init__(
-        self, database: Database, open_model: OpenModel, *, allow_private: bool, pace: Pace | None = None
+        self,
+        database: Database,
+        open_model: OpenModel,
+        *,
+        allow_private: bool,
+        pace: Pace | None = None,
+        needed: str | None = None,
     ) -> None:
         self.embedded = 0  # contents whose vectors were stored
         self._database = database
         self._open_model = open_model
         self._allow_private = allow_private
         self._pace = pace or Pace()
+        self._needed = needed
         self._models: dict[str, _Model] = {}
         self._leaving: list[StoredModel] = []
         self._models_at = float("-inf")
@@ -278,8 +288,8 @@ class EmbeddingWorker:
             await embeddings.postpone(conn, model.name, [request], wait_s, doubtful=True)
 
     def _note_failure(self, model: _Model, failure: MemoryAppviewError) -> None:
-        """Leaves a model alone for a while; the others go on. What is to be mended ends us if it is the only one."""
-        if isinstance(failure, Misconfigured) and len(self._models) == 1:
+        """Leaves a model alone for a while; the others go on. What is to be mended ends us if there is no other."""
+        if isinstance(failure, Misconfigured) and (len(self._models) == 1 or model.name == self._needed):
             raise failure
         model.failures += 1
         wait_s = self._pace.away_max_s

@@ -170,7 +170,11 @@ class Reembedding:
         async with self._database.transaction() as conn:
             await embedding_models.add_model(conn, model, dimensions, at_share)
         worker = EmbeddingWorker(
-            self._database, self._models.find, allow_private=self._embed.allow_private, pace=self._embed.pace
+            self._database,
+            self._models.find,
+            allow_private=self._embed.allow_private,
+            pace=self._embed.pace,
+            needed=model,
         )
         showing = asyncio.create_task(self._line.keep(self._render))
         try:

@@ -31,14 +31,17 @@ class Double:
     """An embedder as it is told to be."""
 
     model: str = "double"
-    dimensions: int | None = 8
+    gives: int = 8  # dimensions
     leaves_machine: bool = False
-    gives: int = 8  # dimensions, whatever it says
     down: bool = False
     refuses: Callable[[str], bool] = lambda text: False
     fails: BaseException | None = None  # with this, once
     meanwhile: Callable[[], Awaitable[None]] = _at_once
     seen: list[str] = field(default_factory=list[str])
+
+    @property
+    def dimensions(self) -> int | None:
+        return self.gives
 
     async def embed_query(self, text: str) -> Vector:
         return self.vector(text)

@@ -37,6 +37,9 @@ WINDOW: Final = 1_000
 MIN_RANKED: Final = 300
 """Memories that each arm brings at least, if it finds so many."""
 
+MIN_SCORE_BY_MEANING: Final = 200
+"""What is left out below, unless one asks otherwise: everything is a little like everything. `docs/retrieval.md`."""
+
 MAX_DUPLICATES: Final = 100
 """Duplicates that a view names; more are only said to be there."""
 
@@ -87,13 +90,13 @@ class Served:
 class SearchQuestion:
     """What one page of a search is asked for.
 
-    `min_score` is of 0–1000; up to `limit` hits are wanted beside those that were `served`. `explained`: a memory of
-    which the search has to tell where it stands.
+    `min_score` is of 0–1000, None for what fits the arms that took part; up to `limit` hits are wanted beside those
+    that were `served`. `explained`: a memory of which the search has to tell where it stands.
     """
 
     query: ParsedQuery
     limit: int
-    min_score: int = 0
+    min_score: int | None = None
     served: Served = field(default_factory=Served)
     explained: Key | None = None
     mode: Mode = Mode.HYBRID
@@ -117,6 +120,11 @@ class Search:
     def is_capped(self) -> bool:
         """Whether there are more matches than were ranked, or than were looked through for phrases and exclusions."""
         return self.findings.words.capped or self.ranking.capped
+
+    @property
+    def min_score(self) -> int:
+        """What scores lower is left out."""
+        return _min_score(self.question, self.findings)
 
     @property
     def mode(self) -> Mode:
@@ -158,7 +166,7 @@ async def search_memories(
     )
     search = await _ask_and_rank(snapshot, question, filters, inquiry, wanted, spaces=spaces)
     left_out = search.findings.left_out
-    if left_out is not None and left_out >= question.min_score and len(search.ranking.hits) < wanted:
+    if left_out is not None and left_out >= search.min_score and len(search.ranking.hits) < wanted:
         # Most of the best are replaced, or say the same.
         search = await _ask_and_rank(snapshot, question, filters, replace(inquiry, kept=None), wanted, spaces=spaces)
     return search
@@ -182,7 +190,7 @@ async def _ask_and_rank(
         question.query,
         findings.candidates,
         findings.judge,
-        min_score=question.min_score,
+        min_score=_min_score(question, findings),
         wanted=wanted,
         through=None if findings.explained is None else findings.explained.candidate,
     )
@@ -190,6 +198,12 @@ async def _ask_and_rank(
         contents = await load_contents(snapshot.conn, undecided, spaces=spaces)
         await asyncio.to_thread(ranking.decide, contents)
     return Search(question, filters, findings, ranking)
+
+
+def _min_score(question: SearchQuestion, findings: Findings) -> int:
+    if question.min_score is not None:
+        return question.min_score
+    return MIN_SCORE_BY_MEANING if findings.no_vector is None else 0
 
 
 def _refusal(reason: NoVector) -> Refusal:

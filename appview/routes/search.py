@@ -49,7 +49,7 @@ async def search_records(call: Call) -> bytes:
         conn = snapshot.conn
         query = parse_query(asked.text("q") or "", prefix=asked.flag("prefix"))
         mode = Mode(asked.text("mode") or Mode.HYBRID)
-        question = SearchQuestion(query, limit, asked.integer("minScore"), served, explain_key, mode)
+        question = SearchQuestion(query, limit, asked.integer_if_given("minScore"), served, explain_key, mode)
         search = await search_memories(snapshot, question, await read_filters(conn, asked), spaces=spaces)
         view = partial(_hit_view, search, asked.flag("explain"))
         page = await fill_search_page(conn, search, view=view, spaces=spaces)
@@ -98,7 +98,7 @@ async def _explanation(conn: Connection, search: Search, key: Key, spaces: Reada
         search.query,
         search.findings.words,
         search.ranking,
-        min_score=search.question.min_score,
+        min_score=search.min_score,
         window=WINDOW,
     )
     view: dict[str, object] = {"uri": uri_of(key), "recalled": verdict.failed is None}

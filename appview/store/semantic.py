@@ -160,9 +160,10 @@ class _Search:
     async def compare_public(self, aim: Aim) -> _Found:
         """The nearest public memories of all authors."""
         await _QUERIES.read_scattered.fetchrow(self.conn)
-        found = await self._compare_few(aim, MAX_COMPARED)
-        if found is not None:
-            return found
+        if self._is_filtered() or await self._count_public(MAX_COMPARED) <= MAX_COMPARED:
+            found = await self._compare_few(aim, MAX_COMPARED)
+            if found is not None:
+                return found
         found = await self._go_through_index(aim)
         if len({candidate.key for _, candidate in found}) <= MAX_NEAR_OF_ALL:
             # What passes the filters is rare around here.
@@ -194,6 +195,16 @@ class _Search:
             if len(rows) < wanted or len(memories) > MAX_NEAR_OF_ALL or wanted > MAX_NEAR_OF_ALL * MAX_PASSAGES:
                 return [_found(row, aim) for row in rows]
             wanted *= _MORE_PASSAGES
+
+    async def _count_public(self, at_most: int) -> int:
+        """One more than `at_most` stands for all that are more."""
+        count: int = await _QUERIES.count_public.fetchval(self.conn, max_counted=at_most + 1)
+        return count
+
+    def _is_filtered(self) -> bool:
+        """Whether there are memories that the search leaves out whatever is near."""
+        no_filters = {"include_superseded", "recheck"}
+        return any(value is not None for name, value in self._filtered().items() if name not in no_filters)
 
     def _compared(self, aim: Aim) -> dict[str, object]:
         return {"query": _text(aim.vector), "model": self.sought.model.name}

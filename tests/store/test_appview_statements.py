@@ -31,7 +31,7 @@ WITHOUT_RECORDS = {
 # Public memories only, by an index that holds no others; the public repo.
 PUBLIC_ONLY = {
     *("list_newest", "list_oldest", "list_occurred", "repo_sync", "repo_rev"),
-    *("public_stores_after", "public_stores_before", "nearest_among_few", "nearest_by_index"),
+    *("public_stores_after", "public_stores_before", "nearest_among_few", "nearest_by_index", "count_public"),
 }
 
 

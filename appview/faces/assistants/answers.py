@@ -68,7 +68,7 @@ async def search_for_memories(call: Call) -> bytes:
     question = SearchQuestion(
         parse_query(call.parameters.text("q") or ""),
         served.room_for(call.parameters.integer("limit")),
-        min_score=call.parameters.integer("minScore"),
+        min_score=call.parameters.integer_if_given("minScore"),
         served=served,
     )
     async with search_snapshot(call.resources) as snapshot:

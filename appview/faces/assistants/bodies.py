@@ -124,9 +124,7 @@ def _same(one: Value, other: Value) -> bool:
 
 def _add_default(values: dict[str, Value], field: Field) -> None:
     match field.type:
-        case NumberType(default=default):
-            values.setdefault("minScore", bisect_left(_SCORES, default))
-        case FiltersType():
+        case NumberType() | FiltersType():
             pass
         case schema:
             if schema.default is not None:

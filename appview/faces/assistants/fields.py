@@ -39,7 +39,6 @@ class NumberType:
 
     minimum: float
     maximum: float
-    default: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +120,11 @@ def load_fields(catalogue: Catalogue) -> dict[str, tuple[Field, ...]]:
                 "The most hits on a page, the best first. A page also ends at 4 MB.",
                 aliases=("limit",),
             ),
-            Field("threshold", NumberType(0, 1, 0), "Leave out what has a lower `score`."),
+            Field(
+                "threshold",
+                NumberType(0, 1),
+                "Leave out what has a lower `score`. Without it: 0.2 where meaning took part.",
+            ),
             page_token,
         ),
     }

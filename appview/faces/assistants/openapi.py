@@ -127,7 +127,6 @@ def _field_schema(schema: FieldType) -> Document:
                 "type": "number",
                 "minimum": schema.minimum,
                 "maximum": schema.maximum,
-                "default": schema.default,
             }
         case FiltersType():
             filters: Document = {name: _or_null(_filter_schema(item)) for name, item in schema.filters.items()}

@@ -104,6 +104,20 @@ select
 -- read at once, and places of as many as an index finds are kept.
 select set_config('effective_io_concurrency', '0', true), set_config('work_mem', '16MB', true);
 
+-- name: count_public
+-- How many public memories there are, up to `:max_counted`.
+select count(*)
+from (
+    select
+    from repos r
+    cross join lateral (
+        select from memories m where m.repo = r.repo and m.space = r.space
+        offset 0 -- so that no more repos are gone to than it takes
+    ) m
+    where r.space = '' and r.visible and r.memory_count > 0
+    limit :max_counted::int
+) m;
+
 -- name: nearest_among_few
 -- The nearest public memories of all authors that pass the filters, if they are not more than `:max_compared`: all of them
 -- are compared. `matches` stands in every row, at least one, and counts up to one more than that. `:labelled` asks once more
