@@ -86,7 +86,7 @@ class _Model:
 class EmbeddingWorker:
     """One worker.
 
-    `allow_private`: also texts of Spaces go to a model on another machine. `needed`: if this model cannot be had, it ends.
+    `allow_private`: also texts of Spaces go to a model on another machine. `needed`: ends if not to be had.
     """
 
     def __init__(

@@ -68,8 +68,8 @@ class Database:
         """Lends a connection in a transaction that commits at the end, or rolls back if anything is raised inside."""
         async with self.connection() as conn:
             transaction = conn.transaction(isolation=isolation, readonly=readonly)
-            await transaction.start()
             try:
+                await transaction.start()  # whoever is cancelled in it leaves one open
                 yield conn
             except BaseException:
                 with suppress(*DRIVER_FAILURES):  # a lost connection has rolled back; the first error tells more

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from enum import StrEnum
 from typing import Final
 
+from memory.embed_server import ServerEmbedder
 from memory.embedding import Absent, Embedder, TextRefused, Vector, clean_query
 from memory.errors import MemoryAppviewError, Misconfigured
 from memory.telemetry import get_logger
@@ -96,8 +97,8 @@ class QueryVectors:
             async with asyncio.timeout(self._deadline_s):
                 vector = await embedder.embed_query(query)
         except TimeoutError:
-            # A full queue is slow as well: only what other machines are asked for is worth a pause.
-            if embedder.leaves_machine:
+            # A model in this process is slow where many wait for it; another process may hang.
+            if embedder.leaves_machine or isinstance(embedder, ServerEmbedder):
                 self._note_failure(None)
             return NoVector.SLOW
         except TextRefused:

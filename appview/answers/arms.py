@@ -19,7 +19,7 @@ from appview.search.query import ParsedQuery
 from appview.search.ranking import Corpus, LexicalScorer, prepare_scorer
 from appview.search.semantic import BLANK, Aim, Near
 from appview.store.search import Matches, explain_candidate, find_matches
-from appview.store.semantic import Sought, StoredModel, find_near, load_model, measure
+from appview.store.semantic import Sought, find_near, load_model, measure
 from appview.store.service import plan_anew, share_snapshot, take_snapshot
 from memory.queries import Connection
 from memory.query_embedding import NoVector
@@ -44,6 +44,27 @@ class Snapshot:
             yield conn
 
 
+async def seek(resources: Resources, query: ParsedQuery, *, private: bool) -> Sought | NoVector:
+    """What a query means, or why that is not to be had; `private`: it is put to Spaces, too.
+
+    It may take a second: ask before a turn is taken, for the one who makes vectors may hang, and others go on by words.
+    """
+    models = resources.query_models
+    if models is None or query.is_empty:
+        return NoVector.ABSENT
+    async with resources.database.connection() as conn:
+        model = await load_model(conn, resources.search_model)
+    if model is None:
+        return NoVector.ABSENT
+    vector = await models.embed(model.name, query.wording, private=private)
+    if isinstance(vector, NoVector):
+        return vector
+    if len(vector) != model.dimensions:  # another model goes by that name now
+        return NoVector.FAILED
+    blank = await models.embed(model.name, BLANK, private=False)
+    return Sought(model, vector, None if isinstance(blank, NoVector) or len(blank) != len(vector) else blank)
+
+
 @asynccontextmanager
 async def search_snapshot(resources: Resources) -> AsyncGenerator[Snapshot]:
     """Wait for a turn, and lend one state of the index for all of a search. Raise TooBusy."""
@@ -56,7 +77,7 @@ async def search_snapshot(resources: Resources) -> AsyncGenerator[Snapshot]:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Inquiry:
-    """What both arms are asked. `by_words`, `by_meaning`: which of them.
+    """What both arms are asked. `by_words`: whether words count. `sought`: what is meant, or why that does not count.
 
     `kept`: how many of each are ranked, None for all. `explained`: a memory that is looked at anyway.
     """
@@ -65,7 +86,7 @@ class Inquiry:
     filters: Filters
     watermark: datetime | None
     by_words: bool
-    by_meaning: bool
+    sought: Sought | NoVector
     kept: int | None
     explained: Key | None
 
@@ -90,22 +111,19 @@ class Findings:
 async def ask_arms(snapshot: Snapshot, inquiry: Inquiry, *, spaces: ReadableSpaces) -> Findings:
     """Ask both arms at the same time, as far as they are wanted and there."""
     conn, query = snapshot.conn, inquiry.query
-    model = None
-    if inquiry.by_meaning and not query.is_empty and snapshot.resources.query_models is not None:
-        model = await load_model(conn, snapshot.resources.search_model)
-    shared = None if model is None else await share_snapshot(conn)
+    sought = inquiry.sought
+    shared = None if isinstance(sought, NoVector) else await share_snapshot(conn)
     matches, explained = _NO_MATCHES, None
     async with TaskGroup() as tasks:
         meaning = None
-        if model is not None and shared is not None:
-            meaning = tasks.create_task(_ask_meaning(snapshot, shared, inquiry, model, spaces=spaces))
+        if not isinstance(sought, NoVector) and shared is not None:
+            meaning = tasks.create_task(_ask_meaning(snapshot, shared, inquiry, sought, spaces=spaces))
         if not query.is_empty and inquiry.by_words:
             matches = await find_matches(conn, query, inquiry.filters, watermark=inquiry.watermark, spaces=spaces)
         if inquiry.explained is not None:
             explained = await explain_candidate(conn, query, inquiry.filters, inquiry.explained, spaces=spaces)
-    near = NoVector.ABSENT if meaning is None else meaning.result()
     scorer = prepare_scorer(query.terms, matches.corpus) if inquiry.by_words else None
-    if isinstance(near, NoVector):
+    if meaning is None or isinstance(sought, NoVector):
         words, least = await asyncio.to_thread(_by_words, matches, scorer, inquiry.kept, ())
         judge = Judge(scorer)
         return Findings(
@@ -114,9 +132,10 @@ async def ask_arms(snapshot: Snapshot, inquiry: Inquiry, *, spaces: ReadableSpac
             judge,
             explained,
             judge.bound(least, None),
-            near,
+            sought if isinstance(sought, NoVector) else None,
             words.indexed_at,
         )
+    near = meaning.result()
     likeness = near.found.likeness
     farthest = likeness[near.found.memories[-1].key] if near.found.capped else None
     words, least = await asyncio.to_thread(_by_words, matches, scorer, inquiry.kept, likeness)
@@ -124,13 +143,13 @@ async def ask_arms(snapshot: Snapshot, inquiry: Inquiry, *, spaces: ReadableSpac
     if explained is not None and explained.candidate.key not in likeness:
         missing.append(explained.candidate.key)
     if missing:
-        likeness = {**likeness, **await measure(conn, near.sought, near.aim, missing, spaces=spaces)}
+        likeness = {**likeness, **await measure(conn, sought, near.aim, missing, spaces=spaces)}
     known = {candidate.key for candidate in words.memories}
     others = [candidate for candidate in near.found.memories if candidate.key not in known]
     times = [candidate.indexed_at for candidate in near.found.memories]
     if words.indexed_at is not None:
         times.append(words.indexed_at)
-    judge = Judge(scorer, likeness, near.calibration.at(near.aim.chance))
+    judge = Judge(scorer, likeness, _calibration(sought.model.calibration).at(near.aim.chance))
     return Findings(
         words,
         [*words.memories, *others],
@@ -144,25 +163,13 @@ async def ask_arms(snapshot: Snapshot, inquiry: Inquiry, *, spaces: ReadableSpac
 
 @dataclass(frozen=True, slots=True, repr=False)
 class _Meaning:
-    sought: Sought
     aim: Aim
     found: Near
-    calibration: Calibration
 
 
 async def _ask_meaning(
-    snapshot: Snapshot, shared: str, inquiry: Inquiry, model: StoredModel, *, spaces: ReadableSpaces
-) -> _Meaning | NoVector:
-    models = snapshot.resources.query_models
-    assert models is not None
-    private = bool(inquiry.filters.reach(spaces).spaces.spaces)
-    vector = await models.embed(model.name, inquiry.query.wording, private=private)
-    if isinstance(vector, NoVector):
-        return vector
-    blank = await models.embed(model.name, BLANK, private=False)
-    if len(vector) != model.dimensions:  # another model goes by that name now
-        return NoVector.FAILED
-    sought = Sought(model, vector, None if isinstance(blank, NoVector) or len(blank) != len(vector) else blank)
+    snapshot: Snapshot, shared: str, inquiry: Inquiry, sought: Sought, *, spaces: ReadableSpaces
+) -> _Meaning:
     async with snapshot.beside(shared) as conn:
         await plan_anew(conn)
         found, aim = await find_near(
@@ -174,7 +181,7 @@ async def _ask_meaning(
             kept=inquiry.kept,
             spaces=spaces,
         )
-    return _Meaning(sought, aim, found, _calibration(model.calibration))
+    return _Meaning(aim, found)
 
 
 def _calibration(measured: Mapping[str, object]) -> Calibration:

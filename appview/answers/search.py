@@ -11,11 +11,13 @@ from enum import StrEnum
 from hashlib import blake2b
 from typing import Final
 
-from appview.answers.arms import Findings, Inquiry, Snapshot, ask_arms
+from appview.answers.arms import Findings, Inquiry, Snapshot, ask_arms, seek
 from appview.answers.pages import fill_page
+from appview.call import Resources
 from appview.filters import Filters
 from appview.keys import Key
 from appview.page_cursor import Place
+from appview.parameters import Parameters
 from appview.refusals import (
     InvalidCursor,
     ModeUnavailable,
@@ -26,6 +28,7 @@ from appview.refusals import (
 from appview.search.hits import Hit, Ranking, rank_candidates
 from appview.search.query import ParsedQuery
 from appview.store.search import load_contents
+from appview.store.semantic import Sought
 from appview.store.views import StoredMemory, load_memories
 from memory.queries import Connection
 from memory.query_embedding import NoVector
@@ -100,6 +103,7 @@ class SearchQuestion:
     served: Served = field(default_factory=Served)
     explained: Key | None = None
     mode: Mode = Mode.HYBRID
+    sought: Sought | NoVector = NoVector.ABSENT
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -146,6 +150,15 @@ class SearchPage:
     goes_on: bool
 
 
+async def seek_meaning(
+    resources: Resources, query: ParsedQuery, mode: Mode, parameters: Parameters, *, spaces: ReadableSpaces
+) -> Sought | NoVector:
+    """What a query means, where that counts; before a snapshot is taken."""
+    if mode is Mode.LEXICAL:
+        return NoVector.ABSENT
+    return await seek(resources, query, private=bool(spaces.spaces) and not parameters.flag("publicOnly"))
+
+
 async def search_memories(
     snapshot: Snapshot, question: SearchQuestion, filters: Filters, *, spaces: ReadableSpaces
 ) -> Search:
@@ -160,7 +173,7 @@ async def search_memories(
         filters,
         served.watermark,
         by_words=question.mode is not Mode.SEMANTIC,
-        by_meaning=question.mode is not Mode.LEXICAL,
+        sought=question.sought,
         kept=None if anywhere else max(MIN_RANKED, 2 * wanted),
         explained=question.explained,
     )

@@ -18,6 +18,7 @@ from appview.answers.search import (
     fill_search_page,
     read_served,
     search_memories,
+    seek_meaning,
     write_served,
 )
 from appview.call import Call
@@ -44,12 +45,13 @@ async def search_records(call: Call) -> bytes:
     served = read_served(call.open_cursor())
     limit = served.room_for(asked.integer("limit"))
     answer: dict[str, object] = {}
+    query = parse_query(asked.text("q") or "", prefix=asked.flag("prefix"))
+    mode = Mode(asked.text("mode") or Mode.HYBRID)
+    sought = await seek_meaning(call.resources, query, mode, asked, spaces=spaces)
+    question = SearchQuestion(query, limit, asked.integer_if_given("minScore"), served, explain_key, mode, sought)
     # One snapshot for statistics, candidates and views.
     async with search_snapshot(call.resources) as snapshot:
         conn = snapshot.conn
-        query = parse_query(asked.text("q") or "", prefix=asked.flag("prefix"))
-        mode = Mode(asked.text("mode") or Mode.HYBRID)
-        question = SearchQuestion(query, limit, asked.integer_if_given("minScore"), served, explain_key, mode)
         search = await search_memories(snapshot, question, await read_filters(conn, asked), spaces=spaces)
         view = partial(_hit_view, search, asked.flag("explain"))
         page = await fill_search_page(conn, search, view=view, spaces=spaces)

@@ -19,7 +19,6 @@ from typing import Any, Final, Literal, NotRequired, Self, TypedDict, Unpack, ca
 import httpx
 
 _ARRAYS: Final = frozenset({"repo", "space", "scope", "kind", "agent", "client"})
-
 Several = str | Sequence[str]  # any of these will do; "" stands for memories without one
 Time = str | datetime  # aware, or as the API takes it
 

@@ -135,7 +135,10 @@ async def test_what_cannot_be_done_is_said(database: Database, feed: Feed, plan:
 
 
 async def test_model_that_cannot_be_had_any_more_ends_the_call(database: Database, feed: Feed):
-    new = Double("new", fails=Misconfigured("The server refuses even a plain word."))
+    async def gone() -> None:
+        raise Misconfigured("The server refuses even a plain word.")
+
+    new = Double("new", meanwhile=gone)
     with pytest.raises(Misconfigured, match="even a plain word"):
         await reembed_command.run(Plan(model="new"), database, Embed(opens(OLD, new), allow_private=False, pace=PACE))
 

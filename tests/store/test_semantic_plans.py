@@ -131,7 +131,9 @@ async def test_what_some_authors_have_is_compared_whole(
     plan = await plan_of(filled, "nearest_of", NEAR | where | filters, warmed=warmed)
     assert NEAREST not in plan, plan
     assert re.search(r"(using|on) embeddings_pkey", plan), plan
-    assert not re.search(r"Seq Scan on (memories|embeddings)", plan), plan
+    assert "Seq Scan on embeddings" not in plan, plan
+    if not filters:  # with some, and so few memories as here, all may be read
+        assert re.search(r"Index Scan using memories_(pkey|by_time)", plan), plan
 
 
 @pytest.mark.parametrize("where", [PUBLIC_OF, MANY_OF, SPACE_OF], ids=["repo", "repos", "space"])

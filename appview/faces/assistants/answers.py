@@ -10,11 +10,13 @@ from appview.answers.arms import search_snapshot
 from appview.answers.asked import asked_key, is_narrowed, read_filters, readable_spaces
 from appview.answers.lists import list_page, read_place, write_place
 from appview.answers.search import (
+    Mode,
     Search,
     SearchQuestion,
     fill_search_page,
     read_served,
     search_memories,
+    seek_meaning,
     write_served,
 )
 from appview.call import Call
@@ -65,11 +67,13 @@ async def search_for_memories(call: Call) -> bytes:
     """Answer `search-memories`: the best first."""
     spaces = readable_spaces(call)
     served = read_served(_open_token(call))
+    query = parse_query(call.parameters.text("q") or "")
     question = SearchQuestion(
-        parse_query(call.parameters.text("q") or ""),
+        query,
         served.room_for(call.parameters.integer("limit")),
         min_score=call.parameters.integer_if_given("minScore"),
         served=served,
+        sought=await seek_meaning(call.resources, query, Mode.HYBRID, call.parameters, spaces=spaces),
     )
     async with search_snapshot(call.resources) as snapshot:
         filters = await read_filters(snapshot.conn, call.parameters)
