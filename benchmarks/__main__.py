@@ -26,6 +26,7 @@ from benchmarks import (
 from benchmarks.result import NotHere, Result
 from benchmarks.retrieval import evaluation as retrieval
 from benchmarks.retrieval import own
+from benchmarks.search_scale_api import run_search_hybrid, run_search_million
 from indexer.pipeline import collect_garbage_seldom
 from memory.telemetry import set_up_logging
 
@@ -42,6 +43,8 @@ BENCHMARKS: dict[str, Callable[[], Coroutine[None, None, Result]]] = {
     "get_record": reading.run_get_record,
     "search_lexical": reading.run_search_lexical,
     "list_page": reading.run_list_page,
+    "search_hybrid": run_search_hybrid,
+    "search_million": run_search_million,
     "retrieval_obs": retrieval.run_obs,
     "retrieval_turns": retrieval.run_turns,
     "retrieval_xquad": retrieval.run_xquad,

@@ -141,17 +141,19 @@ async def _repos(some: Columns) -> AsyncIterator[bytes]:
 
 async def _memories(some: Columns) -> AsyncIterator[bytes]:
     repos = [repo_name(number) for number in range(some.repos)]
-    values = {name: [*(value for value, _ in shares), None] for name, shares in SHARES.items()}
+    values: dict[str, list[str | None]] = {
+        name: [*(value for value, _ in shares), None] for name, shares in SHARES.items()
+    }
     lines: list[bytes] = []
     for number, content in enumerate(contents(some)):
         kind, scope, agent, client = (
-            values[name][some.labels[name][number]] for name in ("kind", "scope", "agent", "client")
+            values[name][int(some.labels[name][number])] for name in ("kind", "scope", "agent", "client")
         )
         effective, rkey = time_of(some.effective_s[number]), rkey_of(number)
         occurred, days = int(some.occurred_s[number]), int(some.occurred_days[number])
         lines.append(
             _line(
-                *(repos[some.repo[number]], SPACE if some.in_space[number] else "", rkey, _CID, rkey),
+                *(repos[int(some.repo[number])], SPACE if some.in_space[number] else "", rkey, _CID, rkey),
                 *(f"\\x{content.record.hex()}", content.text, kind, scope, agent, client),
                 *(time_of(some.created_s[number]), effective, effective, effective),
                 None if occurred < 0 else time_of(occurred),
@@ -178,7 +180,7 @@ async def _embeddings(some: Columns) -> AsyncIterator[bytes]:
         rows: list[bytes] = []
         for number, vector in zip(range(first, behind), vectors, strict=True):
             space = SPACE.encode() if some.in_space[number] else b""
-            texts = (repos[some.repo[number]], space, model, rkey_of(number).encode())
+            texts = (repos[int(some.repo[number])], space, model, rkey_of(number).encode())
             cells = b"".join(struct.pack(">i", len(text)) + text for text in texts)
             rows.append(struct.pack(">h", 6) + cells + struct.pack(">ih", 2, 0) + head + vector.tobytes())
         yield b"".join(rows)

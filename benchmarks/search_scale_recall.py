@@ -1,6 +1,6 @@
-"""What the arm that goes by meaning finds among everybody's memories, against all of them compared, and how long it takes.
+"""What the arm that goes by meaning finds among everybody's memories, against all compared, and how long it takes.
 
-Each filter is asked for with the questions of `search_scale_texts` in turn. Exact neighbours are computed here, of the same
+Each filter is asked for with the questions of `search_scale_texts`. Exact neighbours are computed here, of the same
 half-precision vectors.
 """
 
@@ -52,7 +52,7 @@ def sieves(some: Columns) -> Iterator[Sieve]:
             if name == "word":
                 yield Sieve("phrase", share, parse_query(phrase.format(text)), Filters(), found)
             else:
-                yield Sieve(name, share, no_words, Filters(**{f"{name}s": (text,)}), found)
+                yield Sieve(name, share, no_words, _of_property(name, text), found)
         first, width = round(SPAN_S * 0.3), round(SPAN_S * share)
         within = (some.created_s >= first) & (some.created_s < first + width)
         between = Filters(created_after=time_of(first), created_before=time_of(first + width))
@@ -69,6 +69,11 @@ def sieves(some: Columns) -> Iterator[Sieve]:
         both = Filters(kinds=(kinds[0],), scopes=(scopes[0],))
         found = searched & (kind == one) & (scope == other)
         yield Sieve(name, kinds[1] * scopes[1], no_words, both, found)
+
+
+def _of_property(name: str, value: str) -> Filters:
+    wanted: dict[str, Any] = {f"{name}s": (value,)}
+    return Filters(**wanted)
 
 
 def all_vectors(some: Columns, real: Vectors) -> Any:

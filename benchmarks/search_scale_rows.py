@@ -204,11 +204,20 @@ def contents(some: Columns) -> Iterator[Content]:
     draw = random.Random(47)
     words = [word for word, _ in SHARES["word"]]
     for number in range(some.count):
-        word = some.labels["word"][number]
-        text = texts[some.statement[number]] + (f" ({words[word]})" if word >= 0 else "") + f" {draw.randrange(9_999)}"
-        record = {"$type": COLLECTION, "content": text, "createdAt": time_of(some.created_s[number]).isoformat()}
+        word = int(some.labels["word"][number])
+        text: str = (
+            texts[int(some.statement[number])]
+            + (f" ({words[word]})" if word >= 0 else "")
+            + f" {draw.randrange(9_999)}"
+        )
+        record: dict[str, Any] = {
+            "$type": COLLECTION,
+            "content": text,
+            "createdAt": time_of(some.created_s[number]).isoformat(),
+        }
         terms = index_terms(text)
-        yield Content(text, cbrrr.encode_dag_cbor(record, atjson_mode=True), terms.tsvector, terms.count)
+        block = cbrrr.encode_dag_cbor(record, atjson_mode=True)  # pyright: ignore[reportUnknownMemberType]
+        yield Content(text, block, terms.tsvector, terms.count)
 
 
 def describe(some: Columns) -> str:

@@ -201,7 +201,10 @@ class Writer:
         await deletions.settle(conn, ledger)
         await _store_repos(conn, ledger)
         if ledger.denials:
-            await denials.store_denials(conn, ledger.denials, now=max(row.changed_at for row in ledger.rows.values()))
+            times = [
+                row.changed_at for row in ledger.rows.values()
+            ]  # none: of a repo that was never seen, one is lifted
+            await denials.store_denials(conn, ledger.denials, now=max(times, default=None))
         if ledger.broken:
             await streams.quarantine_frames(conn, ledger.broken)
 

@@ -220,7 +220,9 @@ def _min_score(question: SearchQuestion, findings: Findings) -> int:
 
 
 def _refusal(reason: NoVector) -> Refusal:
-    if reason in (NoVector.ABSENT, NoVector.PRIVATE):
+    if reason is NoVector.PRIVATE:
+        return ModeUnavailable("The embedding model is elsewhere and may not be asked about Spaces; use mode lexical.")
+    if reason is NoVector.ABSENT:
         return ModeUnavailable()
     return NotEnoughResources("The embedding model cannot answer at the moment; try again, or use mode hybrid.")
 

@@ -124,4 +124,4 @@ def _scores(search: Search, marks: Marks, order: OrderKey) -> dict[str, JSON]:
         scores["lexical"] = {"rank": by_words, "raw": f"{marks.lexical:.6f}"}
     if by_meaning is not None:
         scores["semantic"] = {"rank": by_meaning, "raw": f"{marks.likeness:.6f}"}
-    return {**scores, "fused": f"{marks.fused:.6f}"}
+    return {**scores, "fused": f"{-order[0]:.6f}"}

@@ -21,7 +21,7 @@ from memory.queries import Connection, Row, Statement, load_queries
 from memory.space import ReadableSpaces
 from memory.terms import quote_lexeme
 
-MAX_NEAR: Final = 1_000
+MAX_NEAR: Final = 300
 """Memories that the semantic arm brings, where all are compared."""
 
 MAX_NEAR_OF_ALL: Final = 100

@@ -25,8 +25,8 @@ async def denied(conn: Connection, repos: Iterable[RepoKey], records: Iterable[R
     return {hashes[row["subject_sha256"]] for row in rows}
 
 
-async def store_denials(conn: Connection, denials: Mapping[Subject, bool], now: datetime) -> None:
-    """Takes down what maps to True, and lifts what maps to False."""
+async def store_denials(conn: Connection, denials: Mapping[Subject, bool], now: datetime | None) -> None:
+    """Takes down what maps to True, and lifts what maps to False; `now` may be None where nothing is taken down."""
     await _SQL.insert_denials.execute(conn, subjects=[hash_subject(s) for s, down in denials.items() if down], now=now)
     await _SQL.delete_denials.execute(conn, subjects=[hash_subject(s) for s, down in denials.items() if not down])
 

@@ -77,7 +77,7 @@ class Meaning:
         for _ in range(count):
             replaced = self.draw.sample(keys, min(len(keys), self.draw.choice((0, 0, 0, 1, 2))))
             occurred = self.draw.choice((None, "2026-01-05T00:00:00Z", "2026-02-05T00:00:00Z"))
-            optional = {
+            optional: dict[str, Any] = {
                 "kind": self.draw.choice((None, "fact", "preference")),
                 "scope": self.draw.choice((None, "work", "home")),
                 "agent": self.draw.choice((None, "codex", "zed")),
