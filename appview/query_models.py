@@ -6,7 +6,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
 from memory.embedding import Absent, Embedder
+from memory.errors import Misconfigured
 from memory.query_embedding import NoVector, QueryVectors
+from memory.telemetry import get_logger
 
 OpenEmbedder = Callable[[str], Awaitable[Embedder | Absent]]
 """Opens the embedder whose vectors go by that name."""
@@ -26,6 +28,10 @@ class OpenedModels:
         vectors = self._opened.get(model) or await self._open(model)
         return await vectors.find(wording, private=private)
 
+    async def open(self, model: str) -> None:
+        """Open a model that will be asked for; raise Misconfigured for settings that cannot be used."""
+        self._opened[model] = QueryVectors(await self._open_embedder(model), allow_private=self._allow_private)
+
     async def aclose(self) -> None:
         """Close them."""
         for vectors in self._opened.values():
@@ -34,6 +40,12 @@ class OpenedModels:
     async def _open(self, model: str) -> QueryVectors:
         async with self._opening:
             if model not in self._opened:
-                embedder = await self._open_embedder(model)
-                self._opened[model] = QueryVectors(embedder, allow_private=self._allow_private)
+                self._opened[model] = QueryVectors(await self._try(model), allow_private=self._allow_private)
             return self._opened[model]
+
+    async def _try(self, model: str) -> Embedder | Absent:
+        try:
+            return await self._open_embedder(model)
+        except Misconfigured as failure:  # of a model that came to serve after the start, which has judged the settings
+            get_logger().error("query_embedder_unusable", message=failure.message, setting=failure.setting)
+            return Absent("its settings cannot be used")

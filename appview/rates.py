@@ -36,6 +36,8 @@ NETWORK_AT_ONCE_TIMES: Final = 5
 
 _NETWORK_BITS: Final = 64
 _ANY_HOST: Final = "unknown"
+_OF_PROXIES: Final = frozenset({b"x-forwarded-for", b"forwarded", b"x-real-ip", b"x-forwarded-proto", b"via"})
+"""Headers that a proxy adds, by which one on this machine is told from a caller on it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +157,7 @@ def address_of(scope: Scope) -> str | None:
         return _ANY_HOST  # a Unix socket, or a proxy that forwards nonsense: all of them together
     if isinstance(address, IPv6Address):
         address = address.ipv4_mapped or address
-    if address.is_loopback and not any(name in (b"x-forwarded-for", b"forwarded") for name, _ in scope["headers"]):
+    if address.is_loopback and not any(name in _OF_PROXIES for name, _ in scope["headers"]):
         return None
     if isinstance(address, IPv6Address):
         return str(IPv6Address(int(address) >> _NETWORK_BITS << _NETWORK_BITS))

@@ -41,7 +41,7 @@ from appview.store.stats import RecentTotals
 from appview.store.stores import load_id_key
 from appview.web.pages import build_pages
 from memory.database import Database, connect_database
-from memory.embedders import open_embedder
+from memory.embedders import configured_model, open_embedder
 from memory.embedding import Absent, Embedder
 from memory.errors import Misconfigured, Unavailable
 from memory.health import build_health_app, serve_health
@@ -183,6 +183,8 @@ async def open_app(
             _identities(settings, database, clock) as identities,
             aclosing(_models(settings.embedding)) as models,
         ):
+            if (model := configured_model(settings.embedding)) is not None:
+                await models.open(model)
             resources = replace(resources, query_models=models, search_model=settings.embedding.search_model)
             issuers = Issuers(identities.resolver, LookUpBudget(monotonic))
             access = Access(database, issuers, own_did=service_did(known_at), clock=clock)

@@ -26,7 +26,7 @@ from memory.identifiers import NAMESPACE
 ONE_REPO: Final = 28_000
 """Memories of an index whose largest repo has some 4,600."""
 
-ASKED: Final = 400
+ASKED: Final = 200
 _SEARCH: Final = f"/xrpc/{NAMESPACE}searchRecords?limit=10&q="
 
 

@@ -262,6 +262,7 @@ async def examine(settings: Settings) -> Report:
         tuple(ports),
         _disk(given),
         api.public_url,
+        None if settings.embedding.backend == "none" else lambda: open_embedder(settings.embedding),
     )
     return await examination.examine(subject, network=Network(), clock=_utc_now)
 

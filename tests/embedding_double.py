@@ -14,10 +14,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from indexer.embed import OpenedModels
 from indexer.embedder import EmbeddingWorker, Pace
 from indexer.store import embedding_models
 from memory.database import Database
-from memory.embedding import EmbedderUnavailable, TextRefused, Vector, split_passages, unit_vector
+from memory.embedding import Absent, EmbedderUnavailable, TextRefused, Vector, split_passages, unit_vector
+from tests.builders import RepoBuilder, memory
+from tests.feed import Feed, rkey
 
 UNHURRIED = Pace(idle_s=0.0, models_s=0.0, walk_s=0.0, doubtful_s=0.0)
 
@@ -117,3 +120,27 @@ async def assert_embedded(database: Database, *doubles: Double) -> None:
     for key, vector in stored.items():
         assert all(abs(a - b) < 0.01 for a, b in zip(vector, expected[key], strict=True)), key
     assert requests == []
+
+
+async def written(feed: Feed, name: str, *contents: str) -> RepoBuilder:
+    """Someone with a memory of each content, at 1, 2, …"""
+    person = feed.account(name)
+    frames = [person.create(rkey(number), memory(content)) for number, content in enumerate(contents, 1)]
+    await feed.send(*frames)
+    return person
+
+
+async def value(database: Database, query: str, *arguments: object) -> object:
+    """The first column of the only row."""
+    async with database.connection() as conn:
+        return await conn.fetchval(query, *arguments)
+
+
+def models_of(*doubles: Double) -> OpenedModels:
+    """A way to these models, as a process has one."""
+    there = {double.model: double for double in doubles}
+
+    async def opened(model: str | None) -> Double | Absent:
+        return there.get(model or "") or Absent("it is another")
+
+    return OpenedModels(opened)

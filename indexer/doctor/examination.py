@@ -10,6 +10,7 @@ from pathlib import Path
 
 from indexer.doctor.database import Findings, Place, check_database, unreachable
 from indexer.doctor.machine import Port, check_disk, check_port, check_spool, judge_clock
+from indexer.doctor.meaning import OpenEmbedder, check_embedder
 from indexer.doctor.network import Network
 from indexer.doctor.outside import check_directory, check_names, check_source, no_source, sources
 from indexer.doctor.report import Report
@@ -33,6 +34,7 @@ class Subject:
     ports: tuple[Port, ...]
     spool: DiskBudget
     service: str | None = None  # where the API is met by others; null: nowhere
+    open_embedder: OpenEmbedder | None = field(default=None, repr=False)  # null: search is to be by words
 
 
 async def examine(subject: Subject, *, network: Network, clock: Callable[[], datetime]) -> Report:
@@ -53,6 +55,8 @@ async def examine(subject: Subject, *, network: Network, clock: Callable[[], dat
             ports = [tasks.create_task(check_port(network, port)) for port in subject.ports]
             service = tasks.create_task(check_service(network, subject.service, clock))
             spool = tasks.create_task(check_spool(subject.spool))
+            embedder = subject.open_embedder
+            models = [] if embedder is None else [tasks.create_task(check_embedder(embedder))]
             disks = [tasks.create_task(check_disk(subject.data_dir))] if subject.database_url is None else []
     directory_check, directory_ahead_s = directory.result()
     findings = database.result()
@@ -66,6 +70,7 @@ async def examine(subject: Subject, *, network: Network, clock: Callable[[], dat
             *(port.result() for port in ports),
             service.result(),
             spool.result(),
+            *(model.result() for model in models),
             *(disk.result() for disk in disks),
         )
     )

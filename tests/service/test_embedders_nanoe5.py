@@ -203,7 +203,15 @@ async def test_embedded_model_is_there_beside_another():
         assert not isinstance(opened, Absent)
         assert opened.model == found
         await opened.aclose()
-    assert isinstance(await open_embedder(settings, model="third"), Absent)
+
+
+async def test_other_models_of_a_server_are_within_reach_whatever_their_dimensions():
+    settings = _settings(backend="server", url="http://10.0.0.1/v1", model="other", dimensions=256)
+    opened = await open_embedder(settings, model="third")
+    assert not isinstance(opened, Absent)
+    assert (opened.model, opened.dimensions, opened.leaves_machine) == ("third", None, True)
+    await opened.aclose()
+    assert isinstance(await open_embedder(_settings(), model="third"), Absent)
 
 
 async def test_key_is_read_from_its_file(tmp_path: Path):

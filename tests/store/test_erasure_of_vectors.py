@@ -13,9 +13,8 @@ from memory.database import Database
 from memory.embedding import Vector
 from memory.queries import Connection
 from tests.builders import memory
-from tests.embedding_double import Double, add, work_off, worker_of
+from tests.embedding_double import Double, add, models_of, work_off, worker_of
 from tests.feed import Feed, rkey
-from tests.store.test_embeddings import models_of
 from tests.store.test_erasure import erased
 
 CONTENTS = [f"Number {number}." for number in range(40)]

@@ -37,7 +37,7 @@ def test_page_and_program_name_the_same_metrics_labels_and_meanings():
 
 def test_no_metric_is_told_apart_by_repo():
     assert {label for labels, _ in exported().values() for label in labels} <= {
-        "source", "reason", "effect", "kind", "outcome", "state",
+        "source", "reason", "effect", "kind", "outcome", "state", "model",
     }  # fmt: skip
 
 
