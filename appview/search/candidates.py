@@ -13,11 +13,11 @@ from memory.terms import QueryTerm
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Candidate:
-    """A readable memory with some of the query's words that passes the filters, except perhaps being in effect.
+    """A readable memory that an arm found and that passes the filters, except perhaps being in effect.
 
-    `occurrences`: how often it has each of the query's lexemes; `term_count`: its length in words. `masked`: replaced,
-    while replaced ones are not wanted. `needs_recheck`: phrases or exclusions must be looked for in its content, which
-    has `content_bytes`.
+    `occurrences`: how often it has each of the query's lexemes, empty of what the semantic arm brings. `term_count`:
+    its length in words. `masked`: replaced, while replaced ones are not wanted. `needs_recheck`: phrases or exclusions
+    must be looked for in its content, which has `content_bytes`.
     """
 
     key: Key
@@ -33,7 +33,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Candidates:
-    """What a search ranks, in no order.
+    """What the lexical arm brings, in no order.
 
     `capped`: there are more matches, earlier in effect. `any_of`: the query's words of which each has at least one.
     `indexed_at`: when the latest was indexed of all that was counted or found; None if there was nothing.

@@ -16,13 +16,12 @@ from appview.search.query import ParsedQuery
 class Verdict:
     """What became of one memory in a search.
 
-    `failed`: the first filter that left it out, None if it was recalled. `marks` and `rank`, where it stands or would
-    stand among the hits: None if it has none of the query's words and is not like it either.
+    `failed`: the first filter that left it out, None if it was recalled. `marks`: None if it has none of the query's
+    words and is not like it either.
     """
 
     failed: str | None
     marks: Marks | None
-    rank: int | None
 
 
 def explain_memory(
@@ -32,14 +31,14 @@ def explain_memory(
     candidate = explained.candidate
     marks = ranking.judge.mark(candidate)
     if marks is None:
-        return Verdict(explained.failed[0] if explained.failed else "q", None, None)
+        return Verdict(explained.failed[0] if explained.failed else "q", None)
     rank = ranking.rank_of(ranking.seating.order_of(candidate, marks))
     failed = (
         _first_failed_filter(explained, query, candidates, marks)
         or ("minScore" if marks.score < min_score else None)
         or _place_failed(candidate.key, ranking, rank, window)
     )
-    return Verdict(failed, marks, rank)
+    return Verdict(failed, marks)
 
 
 def _first_failed_filter(explained: Explained, query: ParsedQuery, candidates: Candidates, marks: Marks) -> str | None:

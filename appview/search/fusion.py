@@ -14,15 +14,17 @@ from datetime import datetime, timedelta
 from heapq import nlargest
 from typing import Final
 
-# All four were chosen on questions to conversations and to articles in eight languages; a fifth more or less changes
-# little. `docs/retrieval.md` has the figures.
+# Chosen on questions to conversations and to articles in eight languages: `docs/retrieval.md` has the figures.
 CHANCE_MEANS_LESS_ABOVE: Final = 0.75
 """The likeness of chance pairs, of most languages and the embedded model; Chinese ones are at 0.81."""
 SPAN: Final = 0.15
 """How far above chance is as good as all the words of a query."""
 SITTING: Final = timedelta(hours=1)
+"""Memories of one author that were recorded no further apart are of one sitting."""
 COMPANY_SHARE: Final = 0.3
+"""How much of its best companion's lead a memory gains."""
 LENDERS: Final = 100
+"""The best of a search, among which companions are; their lead is counted from the last of them."""
 
 
 @dataclass(frozen=True, slots=True)

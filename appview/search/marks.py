@@ -52,8 +52,8 @@ class Judge:
     def _mark(self, lexical: float | None, likeness: float | None) -> Marks | None:
         share = None if lexical is None or self.scorer is None else self.scorer.share(lexical)
         if self.likeness is None or self.calibration is None:
-            if lexical is None or share is None:
+            if lexical is None or self.scorer is None or share is None:
                 return None
-            return Marks(lexical, None, share, round(TOP_SCORE * min(1.0, share)))
+            return Marks(lexical, None, share, self.scorer.calibrate(lexical))
         fused = fuse(share, likeness, self.calibration)
         return None if fused is None else Marks(lexical, likeness, fused.order, round(TOP_SCORE * fused.score))

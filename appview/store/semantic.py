@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -26,6 +27,12 @@ MAX_NEAR: Final = 300
 
 MAX_NEAR_OF_ALL: Final = 100
 """Memories that it brings of a search over all authors."""
+
+OF_ONE_AUTHOR: Final = 20
+"""Memories of one author that it brings of a search over all, and so many replaced ones: nobody silences the others."""
+
+COPIES: Final = 5
+"""Memories of one author with equal content that it brings of such a search: together they take one place."""
 
 MAX_COMPARED: Final = 20_000
 """A search over all authors compares all that pass its filters, if they are no more; else it takes the index."""
@@ -165,7 +172,7 @@ class _Search:
             if found is not None:
                 return found
         found = await self._go_through_index(aim)
-        if len({candidate.key for _, candidate in found}) <= MAX_NEAR_OF_ALL:
+        if not _near(found, MAX_NEAR_OF_ALL, OF_ONE_AUTHOR).capped:
             # What passes the filters is rare around here.
             return await self._compare_few(aim, MAX_COMPARED_ANYWAY) or found
         return found
@@ -176,7 +183,9 @@ class _Search:
             self.conn,
             max_compared=at_most,
             labelled=_labelled(self.filters),
-            max_candidates=MAX_NEAR_OF_ALL + 1,
+            max_candidates=(MAX_NEAR_OF_ALL + 1) * COPIES,
+            of_one_author=OF_ONE_AUTHOR,
+            copies=COPIES,
             **self._compared(aim),
             **self._filtered(),
         )
@@ -190,10 +199,11 @@ class _Search:
         wanted = MAX_NEAR_OF_ALL + 1
         while True:
             rows = await statement.fetch(self.conn, max_candidates=wanted, **self._compared(aim), **self._filtered())
-            memories = {(row["repo"], row["rkey"]) for row in rows}
-            # The nearest passages may all be of a few memories.
-            if len(rows) < wanted or len(memories) > MAX_NEAR_OF_ALL or wanted > MAX_NEAR_OF_ALL * MAX_PASSAGES:
-                return [_found(row, aim) for row in rows]
+            found = [_found(row, aim) for row in rows]
+            # The nearest passages may all be of a few memories, or of one author.
+            enough = _near(found, MAX_NEAR_OF_ALL, OF_ONE_AUTHOR).capped
+            if len(rows) < wanted or enough or wanted > MAX_NEAR_OF_ALL * MAX_PASSAGES:
+                return found
             wanted *= _MORE_PASSAGES
 
     async def _count_public(self, at_most: int) -> int:
@@ -225,20 +235,36 @@ async def _find_among_all(search: _Search, spaces: ReadableSpaces) -> tuple[Near
     authors = await find_authors(search.conn, spaces=spaces)
     found = await search.compare(aim, authors, MAX_NEAR_OF_ALL, public=False, spaces=spaces)
     found += await search.compare_public(aim)
-    return _near(found, MAX_NEAR_OF_ALL), aim
+    return _near(found, MAX_NEAR_OF_ALL, OF_ONE_AUTHOR), aim
 
 
-def _near(found: _Found, at_most: int) -> Near:
-    """Of each memory the nearest passage, nearest first."""
+def _near(found: _Found, at_most: int, of_one_author: int | None = None) -> Near:
+    """Of each memory the nearest passage, nearest first, up to so many.
+
+    With `of_one_author`, no author has more than so many in effect, nor more replaced; copies share a place.
+    """
     likeness: dict[Key, float] = {}
     memories: list[Candidate] = []
+    of_author: Counter[tuple[str, str, bool]] = Counter()
+    copies: Counter[tuple[str, str, bool, int]] = Counter()
     for like, candidate in sorted(found, key=lambda each: (-each[0], each[1].key)):
-        if candidate.key not in likeness:
-            likeness[candidate.key] = like
-            memories.append(candidate)
-    for candidate in memories[at_most:]:
-        del likeness[candidate.key]
-    return Near(memories[:at_most], likeness, len(memories) > at_most)
+        author = (candidate.key.repo, candidate.key.space, candidate.masked)
+        content = (*author, candidate.content_hash)
+        if candidate.key in likeness:
+            continue
+        if of_one_author is not None and copies[content]:
+            if copies[content] >= COPIES:
+                continue
+        elif of_author[author] == of_one_author:
+            continue
+        elif of_author.total() >= at_most:
+            return Near(memories, likeness, capped=True)
+        else:
+            of_author[author] += 1
+        copies[content] += 1
+        likeness[candidate.key] = like
+        memories.append(candidate)
+    return Near(memories, likeness, capped=False)
 
 
 def _found(row: Row, aim: Aim) -> tuple[float, Candidate]:

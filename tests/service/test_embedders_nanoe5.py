@@ -194,6 +194,11 @@ async def test_none_is_chosen_by_setting():
     assert configured_model(_settings(backend="none")) is None
 
 
+@pytest.mark.parametrize("model", [MODEL, "other"])
+async def test_none_is_none_also_where_vectors_are_kept(model: str):
+    assert await open_embedder(_settings(backend="none"), model=model) == Absent("EMBEDDING_BACKEND is none")
+
+
 @installed
 async def test_embedded_model_is_there_beside_another():
     settings = _settings(backend="server", url="http://10.0.0.1/v1", model="other")
@@ -206,7 +211,7 @@ async def test_embedded_model_is_there_beside_another():
 
 
 async def test_other_models_of_a_server_are_within_reach_whatever_their_dimensions():
-    settings = _settings(backend="server", url="http://10.0.0.1/v1", model="other", dimensions=256)
+    settings = _settings(backend="server", url="http://10.0.0.1/v1", model="other", dimensions="256")
     opened = await open_embedder(settings, model="third")
     assert not isinstance(opened, Absent)
     assert (opened.model, opened.dimensions, opened.leaves_machine) == ("third", None, True)

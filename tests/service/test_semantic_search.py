@@ -10,7 +10,10 @@ import pytest
 from appview.access import Viewer
 from appview.answers import search
 from appview.call import QueryModels
+from appview.faces.assistants.face import PREFIX
+from appview.faces.assistants.fields import SEARCH
 from appview.keys import Key, uri_of
+from appview.store import semantic
 from memory.database import Database
 from memory.embedding import Embedder
 from memory.query_embedding import NoVector
@@ -156,6 +159,14 @@ async def test_low_scores_are_left_out_on_request(api: Api) -> None:
     assert best > 0
 
 
+@pytest.mark.parametrize("mode", ["hybrid", "semantic"])
+async def test_without_a_least_score_what_is_a_little_alike_is_left_out(api: Api, mode: str) -> None:
+    all_alike = (await api.get("searchRecords", q=HOT, mode=mode, minScore=0))["records"]
+    left = (await api.get("searchRecords", q=HOT, mode=mode))["records"]
+    assert left == [record for record in all_alike if record["score"] >= 200]
+    assert 0 < len(left) < len(all_alike)
+
+
 @pytest.mark.parametrize("where", WHERE)
 @pytest.mark.parametrize("mode", ["hybrid", "lexical", "semantic"])
 async def test_what_stands_behind_many_equal_or_replaced_ones_is_found(
@@ -178,7 +189,22 @@ async def test_what_stands_behind_many_equal_or_replaced_ones_is_found(
     records = [record for page in pages for record in page["records"]]
     assert last in [record["value"]["content"] for record in records]
     [equal] = [each for each in records if each["repo"] == ALICE and each["value"]["content"] == "Drinks tea."]
-    assert len(equal["duplicates"]) == 19
+    assert len(equal["duplicates"]) == (19 if where or mode != "semantic" else semantic.COPIES - 1)
+
+
+@pytest.mark.parametrize("by_index", [False, True])
+async def test_nobody_silences_the_others_in_a_search_over_all(
+    database: Database, rows: MemoryRows, embedder: Embedder, monkeypatch: pytest.MonkeyPatch, by_index: bool
+) -> None:
+    loud = "did:plc:loudaaaaaaaaaaaaaaaaaaaa"
+    for _ in range(110):
+        rows.put(loud, "Which hot beverage does she like?")
+        rows.put(loud, "Sleeps.", supersedes=[rows.put(loud, "Which hot beverage does she like best?")])
+    if by_index:
+        monkeypatch.setattr(semantic, "MAX_COMPARED", 0)
+        monkeypatch.setattr(semantic, "MAX_COMPARED_ANYWAY", 0)
+    api = await serve(database, rows, embedder)
+    assert TEA in contents(await api.get("searchRecords", q=HOT, mode="semantic", minScore=0))
 
 
 class _Unable:
@@ -233,6 +259,11 @@ async def test_memories_that_wait_for_their_vectors_are_found_by_words(
     assert TEA in contents(answer)
     [of_alice] = [record for record in answer["records"] if record["repo"] == ALICE]
     assert set(of_alice["scores"]) == {"lexical", "fused"}
+
+
+async def test_assistants_find_what_shares_no_word(api: Api) -> None:
+    found = await api.send("POST", f"{PREFIX}{SEARCH}", json={"query": HOT, "userId": ALICE})
+    assert [memory["memory"] for memory in found.json()["memories"]] == [TEA]
 
 
 ASKED: list[dict[str, Any]] = [{}, {"repo": ALICE}, {"repo": [ALICE, BOB]}, {"repo": BOB}]

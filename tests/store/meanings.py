@@ -64,7 +64,7 @@ class Meaning:
         return half(unit(self.draw.gauss() for _ in range(WIDTH)))
 
     def put(self, did: str, *, space: str = PUBLIC, passages: int | None = None, **properties: Any) -> Key:
-        words = " ".join(self.draw.sample(WORDS, 2))
+        words = " ".join([*self.draw.sample(WORDS, 2), f"number{len(self.vectors)}"])  # no two are copies
         key = self.rows.put(did, words, space=space, **properties)
         count = self.draw.choice((0, 1, 1, 1, 2, 5)) if passages is None else passages
         self.vectors[key] = [self.vector() for _ in range(count)]
@@ -243,3 +243,8 @@ def populated(draw: random.Random) -> Meaning:
     meaning.rows.repo(BOB, space=OTHER_SPACE, visible=False)
     meaning.fill(BOB, 10, space=OTHER_SPACE)
     return meaning
+
+
+def without_fair_shares(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nearest is nearest, whoever wrote it."""
+    monkeypatch.setattr(semantic, "OF_ONE_AUTHOR", 10_000)

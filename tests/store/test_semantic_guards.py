@@ -31,7 +31,13 @@ from tests.store.meanings import (
     populated,
     stored_rows,
     unit,
+    without_fair_shares,
 )
+
+
+@pytest.fixture(autouse=True)
+def _nearest_is_nearest(monkeypatch: pytest.MonkeyPatch) -> None:
+    without_fair_shares(monkeypatch)
 
 
 def shown(near: Near) -> list[tuple[Any, ...]]:

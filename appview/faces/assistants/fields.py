@@ -123,7 +123,7 @@ def load_fields(catalogue: Catalogue) -> dict[str, tuple[Field, ...]]:
             Field(
                 "threshold",
                 NumberType(0, 1),
-                "Leave out what has a lower `score`. Without it: 0.2 where meaning took part.",
+                "Leave out what has a lower `score`. Without it: 0.2 where meaning took part, else 0.",
             ),
             page_token,
         ),

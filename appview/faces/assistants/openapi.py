@@ -203,7 +203,7 @@ def _memory_schema() -> Document:
                 "format": "double",
                 "minimum": 0,
                 "maximum": 1,
-                "description": "How much of what was asked for it has; of searches only. Tells nothing of its truth.",
+                "description": "How well it answers what was asked; of searches only. Tells nothing of its truth.",
             },
             "createdAt": time("When it was first stated, in UTC."),
             "updatedAt": time("When it was last revised, in UTC, if its author says that it was."),

@@ -121,7 +121,8 @@ from (
 -- name: nearest_among_few
 -- The nearest public memories of all authors that pass the filters, if they are not more than `:max_compared`: all of them
 -- are compared. `matches` stands in every row, at least one, and counts up to one more than that. `:labelled` asks once more
--- for kinds, scopes, agents and clients, as one index has their beginnings.
+-- for kinds, scopes, agents and clients, as one index has their beginnings. No author takes more than `:of_one_author`
+-- places with what is in effect, nor with what is replaced; what is as near as another of the same author is a copy of it.
 with matched as materialized (
     select
         m.repo, m.space, m.rkey,
@@ -158,8 +159,11 @@ with matched as materialized (
 counted as materialized (
     select count(*) as matches from matched
 ),
-nearest as materialized (
-    select k.repo, k.space, k.rkey, k.masked, e.distance
+compared as materialized (
+    select
+        k.repo, k.space, k.rkey, k.masked, e.distance,
+        dense_rank() over (partition by k.repo, k.masked order by e.distance) as place,
+        row_number() over (partition by k.repo, k.masked, e.distance order by k.rkey) as copy
     from matched k
     cross join lateral (
         select min(e.embedding <=> :query::text::halfvec) + 0 as distance -- `+ 0`: by no index
@@ -167,7 +171,12 @@ nearest as materialized (
         where e.repo = k.repo and e.space = k.space and e.model = :model::text and e.rkey = k.rkey
     ) e
     where e.distance is not null and (select matches from counted) <= :max_compared
-    order by e.distance, k.repo, k.rkey
+),
+nearest as materialized (
+    select k.repo, k.space, k.rkey, k.masked, k.distance
+    from compared k
+    where k.place <= :of_one_author::int and k.copy <= :copies::int
+    order by k.distance, k.repo, k.rkey
     limit :max_candidates::int
 )
 select
