@@ -54,6 +54,7 @@ ANOTHERS_TURN: Final = 4  # every so many steps
 DROPPED_AT_ONCE: Final = 5_000
 # Portions are as large as is done in a moment: what comes live waits for no longer.
 PASSAGES_FIRST: Final = 8
+LONG_PASSAGES: Final = 3  # what has more takes seconds: it lets live ones that are short go first
 PASSAGES_MIN: Final = 4
 PASSAGES_MAX: Final = 64
 _QUICK_S: Final = 0.1
@@ -192,6 +193,10 @@ class EmbeddingWorker:
             if stale:
                 await embeddings.drop_stale(conn, model.name, stale)
             there = [request for request in requests if request.key in contents]
+            if lane is Lane.LIVE:
+                long = [request for request in there if len(split_passages(contents[request.key])) > LONG_PASSAGES]
+                there = [request for request in there if request not in long]
+                await embeddings.give_back(conn, model.name, long, Lane.BACKLOG)
             portion = self._portion(model, there, contents)
             if rest := there[len(portion) :]:
                 await embeddings.give_back(conn, model.name, rest)

@@ -120,9 +120,9 @@ async def drop_stale(conn: Connection, model: str, requests: Sequence[Request]) 
     await _SQL.drop_requests.execute(conn, **_columns(requests), model=model)
 
 
-async def give_back(conn: Connection, model: str, requests: Sequence[Request]) -> None:
-    """Lets requests be taken again at once; that they were taken does not count."""
-    await _SQL.give_back.execute(conn, **_columns(requests), model=model)
+async def give_back(conn: Connection, model: str, requests: Sequence[Request], lane: Lane = Lane.LIVE) -> None:
+    """Lets requests be taken again at once, in this lane or a slower one; that they were taken does not count."""
+    await _SQL.give_back.execute(conn, **_columns(requests), model=model, lane=lane)
 
 
 async def postpone(

@@ -219,3 +219,18 @@ async def test_text_of_a_space_leaves_the_machine_only_where_that_is_allowed(
     async with database.connection() as conn:
         [coverage] = await embedding_models.load_coverage(conn)
     assert coverage.ready(with_spaces=allowed or not leaves)
+
+
+async def test_long_texts_let_short_live_ones_go_first(database: Database):
+    double, feed = Double(), Feed(database)
+    await add(database, double)
+    long = ["walnuts and jazz " * 400 for _ in range(3)]
+    for number, text in enumerate(long):
+        await written(feed, f"loud{number}", f"{number} {text}")
+    await written(feed, "zoe", "tea")
+    worker = worker_of(database, double)
+    while "tea" not in double.seen:
+        assert await worker.step()
+    assert len(double.seen) == 1
+    await work_off(database, worker)
+    await assert_embedded(database, double)

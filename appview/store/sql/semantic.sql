@@ -122,7 +122,7 @@ from (
 -- The nearest public memories of all authors that pass the filters, if they are not more than `:max_compared`: all of them
 -- are compared. `matches` stands in every row, at least one, and counts up to one more than that. `:labelled` asks once more
 -- for kinds, scopes, agents and clients, as one index has their beginnings. No author takes more than `:of_one_author`
--- places with what is in effect, nor with what is replaced; what is as near as another of the same author is a copy of it.
+-- places with what is in effect, nor with what is replaced; what is as near as another of the same author is taken for the same text.
 with matched as materialized (
     select
         m.repo, m.space, m.rkey,
@@ -163,7 +163,7 @@ compared as materialized (
     select
         k.repo, k.space, k.rkey, k.masked, e.distance,
         dense_rank() over (partition by k.repo, k.masked order by e.distance) as place,
-        row_number() over (partition by k.repo, k.masked, e.distance order by k.rkey) as copy
+        row_number() over (partition by k.repo, k.masked, e.distance order by k.rkey) as duplicate
     from matched k
     cross join lateral (
         select min(e.embedding <=> :query::text::halfvec) + 0 as distance -- `+ 0`: by no index
@@ -175,7 +175,7 @@ compared as materialized (
 nearest as materialized (
     select k.repo, k.space, k.rkey, k.masked, k.distance
     from compared k
-    where k.place <= :of_one_author::int and k.copy <= :copies::int
+    where k.place <= :of_one_author::int and k.duplicate <= :copies::int
     order by k.distance, k.repo, k.rkey
     limit :max_candidates::int
 )

@@ -257,7 +257,8 @@ with claimed as materialized (
         on (r.repo, r.space, r.model, r.rkey, r.cid) = (k.repo, k.space, :model::text, k.rkey, k.cid)
     for update of r skip locked
 )
-update embedding_requests r set not_before = '-infinity', attempts = greatest(r.attempts - 1, 0)
+update embedding_requests r set
+    not_before = '-infinity', attempts = greatest(r.attempts - 1, 0), lane = greatest(r.lane, :lane::smallint)
 from claimed c
 where (r.repo, r.space, r.model, r.rkey) = (c.repo, c.space, :model, c.rkey);
 
