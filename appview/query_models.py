@@ -14,7 +14,7 @@ OpenEmbedder = Callable[[str], Awaitable[Embedder | Absent]]
 """Opens the embedder whose vectors go by that name."""
 
 
-class OpenedModels:
+class OpenedQueryModels:
     """The models that searches went by since the start: as a rule one, two after a change."""
 
     def __init__(self, open_embedder: OpenEmbedder, *, allow_private: bool) -> None:

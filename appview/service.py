@@ -29,7 +29,7 @@ from appview.issuers import Issuers, LookUpBudget
 from appview.lexicon import Catalogue, load_catalogue
 from appview.metrics import Metrics
 from appview.page_cursor import PageCursors
-from appview.query_models import OpenedModels
+from appview.query_models import OpenedQueryModels
 from appview.rates import Limits, Rates
 from appview.routes.history import get_history
 from appview.routes.records import get_record, list_records, stream_records
@@ -192,11 +192,11 @@ async def open_app(
             yield build_app(resources, url=url, known_at=known_at, find_viewer=finding, rates=rates, ids=Ids(id_key))
 
 
-def _models(settings: EmbeddingSettings) -> OpenedModels:
+def _models(settings: EmbeddingSettings) -> OpenedQueryModels:
     async def opened(model: str) -> Embedder | Absent:
         return await open_embedder(settings, model=model)
 
-    return OpenedModels(opened, allow_private=settings.allow_private)
+    return OpenedQueryModels(opened, allow_private=settings.allow_private)
 
 
 def _identities(

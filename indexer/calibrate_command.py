@@ -16,7 +16,8 @@ from memory.errors import Misconfigured
 HELP: Final = """\
 Measures how like a question of chance is to a statement, and one that it answers, on 64 short pairs in eleven languages
 that come along, and stores that with the model: scores of search by meaning go by it. Done by itself when a model is
-added; needed again only when the server behind a model has changed.
+added; needed again only when the server behind a model has changed. For the model that comes along it says what it
+measures, and stores what its ranking was chosen with.
 
   python -m indexer calibrate                  # the model that serves
   python -m indexer calibrate --model bge-m3

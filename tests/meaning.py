@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
-from appview.query_models import OpenedModels
+from appview.query_models import OpenedQueryModels
 from indexer.embedder import EmbeddingWorker, Pace
 from indexer.store import embedding_models
 from memory.database import Database
@@ -50,10 +50,10 @@ async def is_complete(database: Database, model: str = MODEL) -> bool:
     return embedded == memories
 
 
-def query_models(embedder: Embedder) -> OpenedModels:
+def query_models(embedder: Embedder) -> OpenedQueryModels:
     """The same model for queries; whoever opened it closes it."""
 
     async def opened(model: str) -> Embedder | Absent:
         return embedder if model == embedder.model else Absent("it is another model")
 
-    return OpenedModels(opened, allow_private=False)
+    return OpenedQueryModels(opened, allow_private=False)

@@ -125,7 +125,18 @@ class Search:
     @property
     def is_capped(self) -> bool:
         """Whether there are more matches than were ranked, or than were looked through for phrases and exclusions."""
-        return self.findings.words.capped or self.ranking.capped
+        return self.findings.words.capped or self.ranking.capped or self.lacks_some
+
+    @property
+    def wanted(self) -> int:
+        """How many hits this page and those before it take, and one more, to know whether it goes on."""
+        return self.question.served.count + self.question.limit + 1
+
+    @property
+    def lacks_some(self) -> bool:
+        """Whether hits were left out that belong to this page, for the sake of others of which then some fell away."""
+        left_out = self.findings.left_out
+        return left_out is not None and left_out >= self.min_score and len(self.ranking.hits) < self.wanted
 
     @property
     def min_score(self) -> int:
@@ -181,8 +192,7 @@ async def search_memories(
         explained=question.explained,
     )
     search = await _ask_and_rank(snapshot, question, filters, inquiry, wanted, spaces=spaces)
-    left_out = search.findings.left_out
-    if left_out is not None and left_out >= search.min_score and len(search.ranking.hits) < wanted:
+    if search.lacks_some:
         # Most of the best are replaced, or say the same.
         search = await _ask_and_rank(snapshot, question, filters, replace(inquiry, kept=None), wanted, spaces=spaces)
     return search

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from structlog.testing import capture_logs
 
-from appview.query_models import OpenedModels
+from appview.query_models import OpenedQueryModels
 from memory.embedding import Absent, Embedder
 from memory.errors import Misconfigured
 from memory.query_embedding import NoVector
 
 
-def of(answers: list[Absent | Misconfigured]) -> OpenedModels:
+def of(answers: list[Absent | Misconfigured]) -> OpenedQueryModels:
     """Models whose embedders open with these, one after another."""
 
     async def opened(model: str) -> Embedder | Absent:
@@ -20,7 +20,7 @@ def of(answers: list[Absent | Misconfigured]) -> OpenedModels:
             raise answer
         return answer
 
-    return OpenedModels(opened, allow_private=False)
+    return OpenedQueryModels(opened, allow_private=False)
 
 
 async def test_a_model_is_opened_once() -> None:
