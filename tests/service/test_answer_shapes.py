@@ -14,6 +14,7 @@ from appview.lexicon import ArrayType, ObjectType, RefType, Type
 from memory.database import Database
 from memory.space import ReadableSpaces
 from tests.api_client import CATALOGUE, NAMESPACE, Api, Asked, checked, in_query
+from tests.meaning import embed_one, embedded_model, query_models
 from tests.memory_rows import ALICE, SPACE, MemoryRows, day, text
 
 METHODS = ("searchRecords", "listRecords", "getRecord", "getHistory", "getStats")
@@ -94,7 +95,8 @@ QUESTIONS: list[tuple[str, dict[str, Asked]]] = [
 
 async def test_every_declared_property_is_met(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     await shapely_rows().write(database)
-    api = Api(database, viewer=Viewer("alice", ReadableSpaces(frozenset({SPACE})), did=ALICE))
+    alice = Viewer("alice", ReadableSpaces(frozenset({SPACE})), did=ALICE)
+    api = Api(database, viewer=alice)
 
     async def ask(method: str, asked: Mapping[str, Asked]) -> set[Property]:
         path = PREFIX + NAMESPACE + method
@@ -105,6 +107,11 @@ async def test_every_declared_property_is_met(database: Database, monkeypatch: p
     seen: set[Property] = set()
     for method, asked in QUESTIONS:
         seen |= await ask(method, asked)
+    async with embedded_model() as embedder:
+        await embed_one(database, embedder, Key(ALICE, "", KEPT))
+        by_words, api = api, Api(database, viewer=alice, query_models=query_models(embedder))
+        seen |= await ask("searchRecords", {"q": "green tea", "explain": True})
+        api = by_words
     # What is said only of more than anybody should have to write for a test.
     monkeypatch.setattr("appview.store.history.MAX_RELATED", 3)
     monkeypatch.setattr("appview.store.search.MAX_CANDIDATES", 3)
