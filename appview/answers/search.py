@@ -37,7 +37,7 @@ from memory.space import ReadableSpaces
 WINDOW: Final = 1_000
 """Hits that one search can be paged through."""
 
-MIN_RANKED: Final = 300
+MIN_RANKED: Final = 150
 """Memories that each arm brings at least, if it finds so many."""
 
 MIN_SCORE_BY_MEANING: Final = 200
