@@ -231,6 +231,16 @@ def assert_same(near: Near, wanted: list[tuple[Key, float, bool]]) -> None:
     assert not near.capped
 
 
+def assert_nearest(near: Near, wanted: list[tuple[Key, float, bool]], many: int) -> None:
+    """That so many of the wanted came, the nearest first; which of two that are all but as near, is open."""
+    likeness = {key: like for key, like, _ in wanted}
+    assert near.likeness.keys() == {memory.key for memory in near.memories}
+    assert len(near.likeness) == many
+    for memory, (_, at_this_place, _) in zip(near.memories, wanted[:many], strict=True):
+        assert near.likeness[memory.key] == pytest.approx(likeness[memory.key], abs=CLOSE)
+        assert near.likeness[memory.key] == pytest.approx(at_this_place, abs=CLOSE)
+
+
 def populated(draw: random.Random) -> Meaning:
     meaning = Meaning(draw)
     for did in (ALICE, BOB, DAVE):

@@ -24,6 +24,7 @@ from tests.store.meanings import (
     Asked,
     Meaning,
     ask,
+    assert_nearest,
     assert_same,
     expected,
     go_by_index,
@@ -136,8 +137,7 @@ async def test_of_more_than_are_brought_the_nearest_are(
     for many in (len(wanted) - 1, 7):
         monkeypatch.setattr(semantic, limit, many)
         near = await ask(database, asked)
-        assert [memory.key for memory in near.memories] == [key for key, _, _ in wanted[:many]]
-        assert near.likeness.keys() == {key for key, _, _ in wanted[:many]}
+        assert_nearest(near, wanted, many)
         assert near.capped
     monkeypatch.setattr(semantic, limit, len(wanted))
     assert not (await ask(database, asked)).capped
