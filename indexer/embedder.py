@@ -192,13 +192,13 @@ class EmbeddingWorker:
             stale = [request for request in requests if request.key not in contents]
             if stale:
                 await embeddings.drop_stale(conn, model.name, stale)
-            there = [request for request in requests if request.key in contents]
-            if lane is Lane.LIVE:
-                long = [request for request in there if len(split_passages(contents[request.key])) > LONG_PASSAGES]
-                there = [request for request in there if request not in long]
+            there = [(each, split_passages(contents[each.key])) for each in requests if each.key in contents]
+            short = [each for each in there if lane is not Lane.LIVE or len(each[1]) <= LONG_PASSAGES]
+            if len(short) < len(there):
+                long = [request for request, passages in there if len(passages) > LONG_PASSAGES]
                 await embeddings.give_back(conn, model.name, long, Lane.BACKLOG)
-            portion = self._portion(model, there, contents)
-            if rest := there[len(portion) :]:
+            portion = self._portion(model, short)
+            if rest := [request for request, _ in short[len(portion) :]]:
                 await embeddings.give_back(conn, model.name, rest)
         if portion:
             model.reached[lane] = portion[-1][0].key[:2]
@@ -219,16 +219,13 @@ class EmbeddingWorker:
                 return requests
         return []
 
-    def _portion(
-        self, model: _Model, requests: Sequence[Request], contents: dict[tuple[str, str, str], str]
-    ) -> list[tuple[Request, list[str]]]:
-        """The first of these requests with their passages, as many as are embedded at once."""
+    def _portion(self, model: _Model, requests: Sequence[tuple[Request, list[str]]]) -> list[tuple[Request, list[str]]]:
+        """The first of these requests, each with its passages, as many as are embedded at once."""
         portion: list[tuple[Request, list[str]]] = []
         passages = 0
-        for request in requests:
+        for request, split in requests:
             if not may_embed(request.key[1], model.embedder, allow_private=self._allow_private):
                 raise AssertionError("a text of a Space was taken that may not leave")
-            split = split_passages(contents[request.key])
             if portion and passages + len(split) > model.passages:
                 break
             portion.append((request, split))

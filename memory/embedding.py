@@ -113,6 +113,11 @@ def unit_vector(numbers: Sequence[float]) -> Vector:
     return [number / length for number in numbers]
 
 
+def vector_text(vector: Vector) -> str:
+    """As pgvector reads it."""
+    return "[" + ",".join([f"{number:.6g}" for number in vector]) + "]"
+
+
 def clean_text(text: str) -> str:
     """The text without what engines stumble over: NULs and lone surrogates become spaces."""
     return _UNENCODABLE.sub(" ", text)

@@ -17,10 +17,11 @@ from appview.search.fusion import Calibration
 from appview.search.marks import Judge
 from appview.search.query import ParsedQuery
 from appview.search.ranking import Corpus, LexicalScorer, prepare_scorer
-from appview.search.semantic import BLANK, Aim, Near
+from appview.search.semantic import Near
 from appview.store.search import Matches, explain_candidate, find_matches
 from appview.store.semantic import Sought, find_near, load_model, measure
 from appview.store.service import plan_anew, share_snapshot, take_snapshot
+from memory.likeness import BLANK, Aim
 from memory.queries import Connection
 from memory.query_embedding import NoVector
 from memory.space import ReadableSpaces

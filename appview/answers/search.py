@@ -107,6 +107,11 @@ class SearchQuestion:
     sought: Sought | NoVector = NoVector.ABSENT
     tells_ranks: bool = False
 
+    @property
+    def wanted(self) -> int:
+        """How many hits this page and those before it take, and one more, to know whether it goes on."""
+        return self.served.count + self.limit + 1
+
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Search:
@@ -128,15 +133,10 @@ class Search:
         return self.findings.words.capped or self.ranking.capped or self.lacks_some
 
     @property
-    def wanted(self) -> int:
-        """How many hits this page and those before it take, and one more, to know whether it goes on."""
-        return self.question.served.count + self.question.limit + 1
-
-    @property
     def lacks_some(self) -> bool:
         """Whether hits were left out that belong to this page, for the sake of others of which then some fell away."""
         left_out = self.findings.left_out
-        return left_out is not None and left_out >= self.min_score and len(self.ranking.hits) < self.wanted
+        return left_out is not None and left_out >= self.min_score and len(self.ranking.hits) < self.question.wanted
 
     @property
     def min_score(self) -> int:
@@ -177,7 +177,6 @@ async def search_memories(
 ) -> Search:
     """Find and rank as many memories as the page needs. Raise ModeUnavailable without the model that it takes."""
     query, served = question.query, question.served
-    wanted = served.count + question.limit + 1  # one more, to know whether it goes on
     # Each page is ranked anew among more than it needs: of equal contents some are shown together, others are replaced.
     # What has to be looked into, or told the place of, may be anywhere.
     places = question.tells_ranks or question.explained is not None
@@ -188,13 +187,13 @@ async def search_memories(
         served.watermark,
         by_words=question.mode is not Mode.SEMANTIC,
         sought=question.sought,
-        kept=None if anywhere else max(MIN_RANKED, 2 * wanted),
+        kept=None if anywhere else max(MIN_RANKED, 2 * question.wanted),
         explained=question.explained,
     )
-    search = await _ask_and_rank(snapshot, question, filters, inquiry, wanted, spaces=spaces)
+    search = await _ask_and_rank(snapshot, question, filters, inquiry, spaces=spaces)
     if search.lacks_some:
         # Most of the best are replaced, or say the same.
-        search = await _ask_and_rank(snapshot, question, filters, replace(inquiry, kept=None), wanted, spaces=spaces)
+        search = await _ask_and_rank(snapshot, question, filters, replace(inquiry, kept=None), spaces=spaces)
     return search
 
 
@@ -203,7 +202,6 @@ async def _ask_and_rank(
     question: SearchQuestion,
     filters: Filters,
     inquiry: Inquiry,
-    wanted: int,
     *,
     spaces: ReadableSpaces,
 ) -> Search:
@@ -217,7 +215,7 @@ async def _ask_and_rank(
         findings.candidates,
         findings.judge,
         min_score=_min_score(question, findings),
-        wanted=wanted,
+        wanted=question.wanted,
         through=None if findings.explained is None else findings.explained.candidate,
     )
     while undecided := ranking.undecided:

@@ -15,9 +15,10 @@ from appview.filters import Filters
 from appview.keys import Key
 from appview.search.candidates import Candidate
 from appview.search.query import ParsedQuery
-from appview.search.semantic import Aim, Near, take_aim
+from appview.search.semantic import Near
 from appview.store.lists import find_authors
-from memory.embedding import MAX_PASSAGES
+from memory.embedding import MAX_PASSAGES, vector_text
+from memory.likeness import Aim, take_aim
 from memory.queries import Connection, Row, Statement, load_queries
 from memory.space import ReadableSpaces
 from memory.terms import quote_lexeme
@@ -114,7 +115,7 @@ async def measure(
     """How near the readable ones of some memories are, of those that have a vector."""
     rows = await _QUERIES.distances_by_key.fetch(
         conn,
-        query=_text(aim.vector),
+        query=vector_text(aim.vector),
         model=sought.model.name,
         repos=[key.repo for key in keys],
         spaces_of=[key.space for key in keys],
@@ -217,7 +218,7 @@ class _Search:
         return any(value is not None for name, value in self._filtered().items() if name not in no_filters)
 
     def _compared(self, aim: Aim) -> dict[str, object]:
-        return {"query": _text(aim.vector), "model": self.sought.model.name}
+        return {"query": vector_text(aim.vector), "model": self.sought.model.name}
 
     def _filtered(self) -> dict[str, object]:
         return {
@@ -280,10 +281,6 @@ def _found(row: Row, aim: Aim) -> tuple[float, Candidate]:
         needs_recheck=row["needs_recheck"],
     )
     return aim.likeness(row["distance"]), candidate
-
-
-def _text(vector: Sequence[float]) -> str:
-    return "[" + ",".join([f"{number:.6g}" for number in vector]) + "]"
 
 
 def _labelled(filters: Filters) -> str | None:

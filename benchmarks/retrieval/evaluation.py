@@ -13,7 +13,6 @@ from statistics import fmean
 
 import numpy as np
 
-from appview.search.semantic import BLANK
 from benchmarks.result import Result
 from benchmarks.retrieval import sets
 from benchmarks.retrieval.frozen import Scores, bm25, fuse_by_extremes
@@ -22,6 +21,7 @@ from benchmarks.retrieval.ranker import Arms, Found, Ranker
 from benchmarks.retrieval.runs import Run
 from benchmarks.retrieval.sets import Group
 from benchmarks.retrieval.vectors import Matrix, Vectors
+from memory.likeness import BLANK
 
 BASELINE = "baseline"
 COMPARED = (BASELINE, "bm25s", "cosine", *Arms)

@@ -19,13 +19,13 @@ from typing import Any
 import cbrrr
 import numpy as np
 
-from appview.search.semantic import BLANK
 from benchmarks.result import Result
 from benchmarks.retrieval.evaluation import BASELINE, COMPARED, THRESHOLDS, Asked, Board, compare, describe, gain_beside
 from benchmarks.retrieval.ranker import Arms
 from benchmarks.retrieval.runs import Run
 from benchmarks.retrieval.sets import Group, Question
 from benchmarks.retrieval.vectors import Matrix, Vectors
+from memory.likeness import BLANK
 from memory.record import Memory, Occurrence, interpret_record
 
 FOLDER = Path(__file__).parent / "own"

@@ -17,10 +17,10 @@ from appview.answers.search import MIN_RANKED
 from appview.search.fusion import Attendant, Calibration, fuse, gather_company
 from appview.search.query import parse_query
 from appview.search.ranking import Corpus, LexicalScorer, order_key, prepare_scorer
-from appview.search.semantic import take_aim
 from appview.store.semantic import SAMPLE
 from benchmarks.retrieval.sets import Group
 from benchmarks.retrieval.vectors import Matrix
+from memory.likeness import take_aim
 from memory.terms import index_terms, words
 
 OWNER = ("did:plc:benchmark", "")

@@ -17,13 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from appview.search.fusion import COMPANY_SHARE, SPAN, Attendant, gather_company
-from appview.search.semantic import BLANK, BLANK_SHARE, CENTRED_SHARE
 from appview.store.semantic import SAMPLE
 from benchmarks.retrieval import sets
 from benchmarks.retrieval.measures import Worth, estimate, judge
 from benchmarks.retrieval.ranker import OWNER, Ranker
 from benchmarks.retrieval.sets import Group
 from benchmarks.retrieval.vectors import Matrix, Vectors
+from memory.likeness import BLANK, BLANK_SHARE, CENTRED_SHARE
 
 KINDS = ("obs", "turns")
 _DEPTH = 150  # more than gain from company

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from indexer.books import RecordKey
 from indexer.store.records import record_columns
-from memory.embedding import Vector
+from memory.embedding import Vector, vector_text
 from memory.queries import Connection, load_queries
 
 _SQL = load_queries(Path(__file__).parent / "sql" / "embeddings.sql")
@@ -108,11 +108,6 @@ async def store(conn: Connection, model: str, embedded: Sequence[Embedded]) -> s
         vectors=[vector_text(vector) for _, _, vector in passages],
     )
     return {(row["repo"], row["space"], row["rkey"]) for row in rows}
-
-
-def vector_text(vector: Vector) -> str:
-    """As pgvector reads it."""
-    return "[" + ",".join([f"{number:.6g}" for number in vector]) + "]"
 
 
 async def drop_stale(conn: Connection, model: str, requests: Sequence[Request]) -> None:

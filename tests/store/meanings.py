@@ -20,8 +20,8 @@ from appview.store import semantic
 from appview.store.semantic import Sought, StoredModel, find_near
 from appview.store.service import plan_anew
 from indexer.store import embedding_models
-from indexer.store.embeddings import vector_text
 from memory.database import Database
+from memory.embedding import vector_text
 from memory.space import PUBLIC, ReadableSpaces
 from tests.memory_rows import ALICE, BOB, CAROL, SPACE, MemoryRows
 

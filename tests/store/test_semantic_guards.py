@@ -15,8 +15,8 @@ from appview.store import semantic
 from appview.store.search import load_contents
 from appview.store.semantic import Sought, find_near, measure
 from appview.store.service import plan_anew
-from indexer.store.embeddings import vector_text
 from memory.database import Database
+from memory.embedding import vector_text
 from memory.space import PUBLIC
 from tests.memory_rows import ALICE, BOB, CAROL, SPACE, day
 from tests.store.meanings import (

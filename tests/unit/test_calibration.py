@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 from collections import Counter
 
-from appview.search import semantic
+from appview.answers import arms
+from appview.store import semantic
 from indexer import calibration
 from indexer.calibration import judge, load_pairs
 from memory.embedding import unit_vector
@@ -13,8 +14,8 @@ from tests.embedding_double import Double
 
 
 def test_likeness_is_the_one_of_search():
-    assert calibration.CENTRED_SHARE == semantic.CENTRED_SHARE
-    assert (calibration.BLANK, calibration.BLANK_SHARE) == (semantic.BLANK, semantic.BLANK_SHARE)
+    assert calibration.take_aim is semantic.take_aim
+    assert calibration.BLANK is arms.BLANK
 
 
 def test_pairs_are_many_short_and_of_eight_languages_or_more():
