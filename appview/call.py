@@ -51,6 +51,10 @@ class QueryModels(Protocol):
         """The vector of a query by a model, of unit length, or why there is none; `private`: it is put to Spaces."""
         ...
 
+    async def may_hang(self, model: str) -> bool:
+        """Whether its vectors may be long in coming, since another process makes them."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Resources:

@@ -25,8 +25,11 @@ class OpenedQueryModels:
 
     async def embed(self, model: str, wording: str, *, private: bool) -> Sequence[float] | NoVector:
         """The vector of a query by that model, or why there is none."""
-        vectors = self._opened.get(model) or await self._open(model)
-        return await vectors.find(wording, private=private)
+        return await (await self._open(model)).find(wording, private=private)
+
+    async def may_hang(self, model: str) -> bool:
+        """Whether another process makes its vectors."""
+        return (await self._open(model)).may_hang
 
     async def open(self, model: str) -> None:
         """Open a model that will be asked for; raise Misconfigured for settings that cannot be used."""
@@ -38,6 +41,9 @@ class OpenedQueryModels:
             await vectors.aclose()
 
     async def _open(self, model: str) -> QueryVectors:
+        known = self._opened.get(model)
+        if known is not None:
+            return known
         async with self._opening:
             if model not in self._opened:
                 self._opened[model] = QueryVectors(await self._try(model), allow_private=self._allow_private)

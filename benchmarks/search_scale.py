@@ -58,8 +58,8 @@ def scaled(count: int) -> Generator[str]:
     with hold_cluster(open_to_all(str(folder)) / "postgres") as cluster:
         url = cluster.url("scale")
         done = folder / "built.json"
+        apply_migrations(url)  # it may have been filled before the last of them
         if not done.exists():
-            apply_migrations(url)
             with ThreadPoolExecutor(1) as thread:  # whoever calls may have an event loop in this one
                 figures = thread.submit(lambda: asyncio.run(_fill(url, columns(count)))).result()
             done.write_text(json.dumps(figures))

@@ -66,6 +66,11 @@ class QueryVectors:
         """The name of the model whose vectors these are; None: there is none."""
         return None if isinstance(self._embedder, Absent) else self._embedder.model
 
+    @property
+    def may_hang(self) -> bool:
+        """Whether another process makes them; a model in this one is slow only where many wait for it."""
+        return not isinstance(self._embedder, Absent) and _is_elsewhere(self._embedder)
+
     async def find(self, text: str, *, private: bool) -> Vector | NoVector:
         """The vector of a query, or why there is none. `private`: it is asked of a Space; it is not remembered."""
         embedder = self._embedder
@@ -97,8 +102,7 @@ class QueryVectors:
             async with asyncio.timeout(self._deadline_s):
                 vector = await embedder.embed_query(query)
         except TimeoutError:
-            # A model in this process is slow where many wait for it; another process may hang.
-            if embedder.leaves_machine or isinstance(embedder, ServerEmbedder):
+            if _is_elsewhere(embedder):
                 self._note_failure(None)
             return NoVector.SLOW
         except TextRefused:
@@ -124,6 +128,10 @@ class QueryVectors:
                 message="It does not answer in time." if failure is None else failure.message,
                 setting=failure.setting if isinstance(failure, Misconfigured) else None,
             )
+
+
+def _is_elsewhere(embedder: Embedder) -> bool:
+    return embedder.leaves_machine or isinstance(embedder, ServerEmbedder)
 
 
 class _Cache:

@@ -136,6 +136,24 @@ class QueryTerm:
         """Ask for longer words too, where words are divided by spaces."""
         return replace(self, forms=(*self.forms, _prefix_form(self.exact))) if self.kind is Kind.WORD else self
 
+    def widest_forms(self) -> tuple[Form, ...]:
+        """The forms of which a text has one wherever it has any of `forms`.
+
+        A word's root is stored with it, and so is a pair's character: whoever has the word has them.
+        """
+        implied = any(map(self._holds, self.forms))
+        return tuple(form for form in self.forms if not implied or form.match is not Match.EXACT)
+
+    def _holds(self, form: Form) -> bool:
+        """Whether every text that has the very word has that form."""
+        match form.match:
+            case Match.EXACT:
+                return False
+            case Match.ROOT:
+                return form.lexemes[0] != _ROOT + self.exact
+            case Match.CHARACTER | Match.PREFIX:
+                return self.exact.startswith(form.lexemes)
+
 
 @dataclass(frozen=True, slots=True)
 class Anchor:

@@ -366,7 +366,7 @@ CREATE INDEX identities_by_handle_retry ON public.identities USING btree (handle
 
 CREATE INDEX invalid_records_by_age ON public.invalid_records USING btree (seen_at) WHERE (excerpt <> '\x'::bytea);
 
-CREATE INDEX memories_by_time ON public.memories USING btree (repo, space, effective_at, rkey);
+CREATE INDEX memories_by_time ON public.memories USING btree (repo, space, effective_at, rkey) INCLUDE (indexed_at, term_count, masked_from);
 
 CREATE INDEX memories_components ON public.memories USING btree (repo, space, component) WHERE (component IS NOT NULL);
 

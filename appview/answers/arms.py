@@ -7,9 +7,9 @@ from collections.abc import AsyncGenerator, Container, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from typing import Final, TypeAlias
 
-from appview.call import Resources
+from appview.call import QueryModels, Resources
 from appview.filters import Filters
 from appview.keys import Key
 from appview.search.candidates import Candidate, Candidates, Explained
@@ -19,13 +19,16 @@ from appview.search.query import ParsedQuery
 from appview.search.ranking import Corpus, LexicalScorer, prepare_scorer
 from appview.search.semantic import Near
 from appview.store.search import Matches, explain_candidate, find_matches
-from appview.store.semantic import Sought, find_near, load_model, measure
+from appview.store.semantic import Sought, StoredModel, find_near, load_model, measure
 from appview.store.service import plan_anew, share_snapshot, take_snapshot
 from memory.likeness import BLANK, Aim
 from memory.queries import Connection
 from memory.query_embedding import NoVector
 from memory.space import ReadableSpaces
 from memory.tasks import TaskGroup
+
+Seeking: TypeAlias = asyncio.Future[Sought | NoVector]
+"""What a query means, once it is known, or why it is not."""
 
 _NO_MATCHES: Final = Matches((), Corpus(0, 0.0, {}), capped=False, any_of=(), indexed_at=None)
 
@@ -45,18 +48,37 @@ class Snapshot:
             yield conn
 
 
-async def seek(resources: Resources, query: ParsedQuery, *, private: bool) -> Sought | NoVector:
-    """What a query means, or why that is not to be had; `private`: it is put to Spaces, too.
+@asynccontextmanager
+async def seek(resources: Resources, query: ParsedQuery, *, private: bool) -> AsyncGenerator[Seeking]:
+    """Ask what a query means, or why that is not to be had; `private`: it is put to Spaces, too.
 
-    It may take a second: ask before a turn is taken, for the one who makes vectors may hang, and others go on by words.
+    A model in this process is at it while words are looked for. Another process may hang, for a second at most: that is
+    waited for here, before a turn is taken, for meanwhile others go on by words.
     """
     models = resources.query_models
     if models is None or query.is_empty:
-        return NoVector.ABSENT
+        yield known(NoVector.ABSENT)
+        return
     async with resources.database.connection() as conn:
         model = await load_model(conn, resources.search_model)
     if model is None:
-        return NoVector.ABSENT
+        yield known(NoVector.ABSENT)
+        return
+    async with TaskGroup() as tasks:
+        seeking = tasks.create_task(_seek(models, model, query, private=private))
+        if await models.may_hang(model.name):
+            await seeking
+        yield seeking
+
+
+def known(sought: Sought | NoVector) -> Seeking:
+    """What need not be asked."""
+    found: asyncio.Future[Sought | NoVector] = asyncio.get_running_loop().create_future()
+    found.set_result(sought)
+    return found
+
+
+async def _seek(models: QueryModels, model: StoredModel, query: ParsedQuery, *, private: bool) -> Sought | NoVector:
     vector = await models.embed(model.name, query.wording, private=private)
     if isinstance(vector, NoVector):
         return vector
@@ -78,7 +100,7 @@ async def search_snapshot(resources: Resources) -> AsyncGenerator[Snapshot]:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Inquiry:
-    """What both arms are asked. `by_words`: whether words count. `sought`: what is meant, or why that does not count.
+    """What both arms are asked. `by_words`: whether words count. `seeking`: what is meant, or why that does not count.
 
     `kept`: how many of each arm are ranked, None for all that it brings. `explained`: a memory to be looked at anyway.
     """
@@ -87,7 +109,7 @@ class Inquiry:
     filters: Filters
     watermark: datetime | None
     by_words: bool
-    sought: Sought | NoVector
+    seeking: Seeking
     kept: int | None
     explained: Key | None
 
@@ -111,14 +133,17 @@ class Findings:
 
 async def ask_arms(snapshot: Snapshot, inquiry: Inquiry, *, spaces: ReadableSpaces) -> Findings:
     """Ask both arms at the same time, as far as they are wanted and there."""
-    conn, sought = snapshot.conn, inquiry.sought
-    if isinstance(sought, NoVector):
-        return await _judge_by_words(await _ask_words(conn, inquiry, spaces=spaces), inquiry.kept, sought)
+    conn, seeking = snapshot.conn, inquiry.seeking
+    if seeking.done() and isinstance(no_vector := seeking.result(), NoVector):
+        return await _judge_by_words(await _ask_words(conn, inquiry, spaces=spaces), inquiry.kept, no_vector)
     shared = await share_snapshot(conn)
     async with TaskGroup() as tasks:
-        asking = tasks.create_task(_ask_meaning(snapshot, shared, inquiry, sought, spaces=spaces))
+        asking = tasks.create_task(_ask_meaning(snapshot, shared, inquiry, spaces=spaces))
         found = await _ask_words(conn, inquiry, spaces=spaces)
-    return await _judge_by_both(conn, inquiry.kept, found, sought, asking.result(), spaces=spaces)
+    meaning = asking.result()
+    if isinstance(meaning, NoVector):
+        return await _judge_by_words(found, inquiry.kept, meaning)
+    return await _judge_by_both(conn, inquiry.kept, found, meaning, spaces=spaces)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -148,8 +173,9 @@ async def _judge_by_words(found: _Lexical, kept: int | None, no_vector: NoVector
 
 
 async def _judge_by_both(
-    conn: Connection, kept: int | None, found: _Lexical, sought: Sought, meaning: _Meaning, *, spaces: ReadableSpaces
+    conn: Connection, kept: int | None, found: _Lexical, meaning: _Meaning, *, spaces: ReadableSpaces
 ) -> Findings:
+    sought = meaning.sought
     near, likeness = meaning.found, meaning.found.likeness
     farthest = likeness[near.memories[-1].key] if near.capped else None
     words, least = await asyncio.to_thread(_best_by_words, found, kept, likeness)
@@ -177,13 +203,17 @@ async def _judge_by_both(
 
 @dataclass(frozen=True, slots=True, repr=False)
 class _Meaning:
+    sought: Sought
     aim: Aim
     found: Near
 
 
 async def _ask_meaning(
-    snapshot: Snapshot, shared: str, inquiry: Inquiry, sought: Sought, *, spaces: ReadableSpaces
-) -> _Meaning:
+    snapshot: Snapshot, shared: str, inquiry: Inquiry, *, spaces: ReadableSpaces
+) -> _Meaning | NoVector:
+    sought = await inquiry.seeking
+    if isinstance(sought, NoVector):
+        return sought
     async with snapshot.beside(shared) as conn:
         await plan_anew(conn)
         found, aim = await find_near(
@@ -195,7 +225,7 @@ async def _ask_meaning(
             kept=inquiry.kept,
             spaces=spaces,
         )
-    return _Meaning(aim, found)
+    return _Meaning(sought, aim, found)
 
 
 def _calibration(measured: Mapping[str, object]) -> Calibration:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from hashlib import blake2b
 from typing import Final
 
-from appview.answers.arms import Findings, Inquiry, Snapshot, ask_arms, seek
+from appview.answers.arms import Findings, Inquiry, Seeking, Snapshot, ask_arms, known, seek
 from appview.answers.pages import fill_page
 from appview.call import Resources
 from appview.filters import Filters
@@ -28,7 +29,6 @@ from appview.refusals import (
 from appview.search.hits import Hit, Ranking, rank_candidates
 from appview.search.query import ParsedQuery
 from appview.store.search import load_contents
-from appview.store.semantic import Sought
 from appview.store.views import StoredMemory, load_memories
 from memory.queries import Connection
 from memory.query_embedding import NoVector
@@ -100,11 +100,11 @@ class SearchQuestion:
 
     query: ParsedQuery
     limit: int
+    seeking: Seeking
     min_score: int | None = None
     served: Served = field(default_factory=Served)
     explained: Key | None = None
     mode: Mode = Mode.HYBRID
-    sought: Sought | NoVector = NoVector.ABSENT
     tells_ranks: bool = False
 
     @property
@@ -163,13 +163,17 @@ class SearchPage:
     goes_on: bool
 
 
+@asynccontextmanager
 async def seek_meaning(
     resources: Resources, query: ParsedQuery, mode: Mode, parameters: Parameters, *, spaces: ReadableSpaces
-) -> Sought | NoVector:
-    """What a query means, where that counts; before a snapshot is taken."""
+) -> AsyncGenerator[Seeking]:
+    """Ask what a query means, where that counts; before a snapshot is taken."""
     if mode is Mode.LEXICAL:
-        return NoVector.ABSENT
-    return await seek(resources, query, private=bool(spaces.spaces) and not parameters.flag("publicOnly"))
+        yield known(NoVector.ABSENT)
+        return
+    private = bool(spaces.spaces) and not parameters.flag("publicOnly")
+    async with seek(resources, query, private=private) as seeking:
+        yield seeking
 
 
 async def search_memories(
@@ -186,7 +190,7 @@ async def search_memories(
         filters,
         served.watermark,
         by_words=question.mode is not Mode.SEMANTIC,
-        sought=question.sought,
+        seeking=question.seeking,
         kept=None if anywhere else max(MIN_RANKED, 2 * question.wanted),
         explained=question.explained,
     )

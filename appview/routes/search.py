@@ -47,20 +47,20 @@ async def search_records(call: Call) -> bytes:
     answer: dict[str, object] = {}
     query = parse_query(asked.text("q") or "", prefix=asked.flag("prefix"))
     mode = Mode(asked.text("mode") or Mode.HYBRID)
-    sought = await seek_meaning(call.resources, query, mode, asked, spaces=spaces)
-    question = SearchQuestion(
-        query,
-        limit,
-        asked.integer_if_given("minScore"),
-        served,
-        explain_key,
-        mode,
-        sought,
-        tells_ranks=asked.flag("explain"),
-    )
+    seeking_meaning = seek_meaning(call.resources, query, mode, asked, spaces=spaces)
     # One snapshot for statistics, candidates and views.
-    async with search_snapshot(call.resources) as snapshot:
+    async with seeking_meaning as seeking, search_snapshot(call.resources) as snapshot:
         conn = snapshot.conn
+        question = SearchQuestion(
+            query,
+            limit,
+            seeking,
+            asked.integer_if_given("minScore"),
+            served,
+            explain_key,
+            mode,
+            tells_ranks=asked.flag("explain"),
+        )
         search = await search_memories(snapshot, question, await read_filters(conn, asked), spaces=spaces)
         view = partial(_hit_view, search, asked.flag("explain"))
         page = await fill_search_page(conn, search, view=view, spaces=spaces)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from appview.search.phrases import Phrase, parse_phrase, phrase_matches, read
 from appview.search.stop_words import stop_words_for
 from memory.folding import fold
-from memory.terms import Match, QueryTerm, query_terms, quote_lexeme
+from memory.terms import Form, Match, QueryTerm, query_terms, quote_lexeme
 
 # A quotation, or an exclusion. A quote without its partner, and a minus elsewhere, are text like any other.
 _FILTER = re.compile(
@@ -41,18 +41,23 @@ class ParsedQuery:
     @property
     def lexemes(self) -> tuple[str, ...]:
         """The lexemes that the terms ask for, each once."""
-        return tuple(dict.fromkeys(lexeme for lexeme, is_prefix in self._alternatives() if not is_prefix))
+        return tuple(dict.fromkeys(lexeme for lexeme, is_prefix in _lexemes(self._forms()) if not is_prefix))
 
     @property
     def prefixes(self) -> tuple[str, ...]:
         """Beginnings: the terms ask for every lexeme that begins with one of them."""
-        return tuple(dict.fromkeys(lexeme for lexeme, is_prefix in self._alternatives() if is_prefix))
+        return tuple(dict.fromkeys(lexeme for lexeme, is_prefix in _lexemes(self._forms()) if is_prefix))
 
     @property
     def tsquery_any(self) -> str:
-        """Text for `::tsquery`: what a memory needs to be ranked at all. Empty when the query has no words."""
-        wanted = [quote_lexeme(lexeme) for lexeme in self.lexemes]
-        return " | ".join(wanted + [f"{quote_lexeme(prefix)}:*" for prefix in self.prefixes])
+        """Text for `::tsquery`: what a memory needs to be ranked at all. Empty when the query has no words.
+
+        It is as short as it can be, for in a repo every memory is held against it.
+        """
+        forms = [form for term in self.terms for form in term.widest_forms()]
+        wanted = [quote_lexeme(lexeme) for lexeme, is_prefix in _lexemes(forms) if not is_prefix]
+        beginnings = [f"{quote_lexeme(lexeme)}:*" for lexeme, is_prefix in _lexemes(forms) if is_prefix]
+        return " | ".join(dict.fromkeys(wanted + beginnings))
 
     @property
     def tsquery_required(self) -> str:
@@ -83,11 +88,9 @@ class ParsedQuery:
             phrase_matches(readings, exclusion) for exclusion in self.exclusions
         )
 
-    def _alternatives(self) -> Iterator[tuple[str, bool]]:
+    def _forms(self) -> Iterator[Form]:
         for term in self.terms:
-            for form in term.forms:
-                for lexeme in form.lexemes:
-                    yield lexeme, form.match is Match.PREFIX
+            yield from term.forms
 
     def _undecided(self) -> Iterator[Phrase]:
         for phrase in (*self.phrases, *self.exclusions):
@@ -125,6 +128,13 @@ def parse_query(q: str, *, prefix: bool = False) -> ParsedQuery:
     terms = _without_stop_words([*plain, *last], quoted)
     said = " ".join("".join([*wording, text[end:]]).split())
     return ParsedQuery(_once(terms), tuple(dict.fromkeys(phrases)), tuple(dict.fromkeys(exclusions)), said)
+
+
+def _lexemes(forms: Iterable[Form]) -> Iterator[tuple[str, bool]]:
+    """What the forms ask for, in order, and whether it is a beginning."""
+    for form in forms:
+        for lexeme in form.lexemes:
+            yield lexeme, form.match is Match.PREFIX
 
 
 def _without_stop_words(plain: list[QueryTerm], quoted: list[QueryTerm]) -> list[QueryTerm]:

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 
 import pytest
 
 from appview.access import Viewer
-from appview.answers import search
-from appview.call import QueryModels
+from appview.answers import arms, search
+from appview.call import Turns
 from appview.faces.assistants.face import PREFIX
 from appview.faces.assistants.fields import SEARCH
 from appview.keys import Key, uri_of
 from appview.store import semantic
+from appview.store.search import Matches, find_matches
 from memory.database import Database
 from memory.embedding import Embedder
 from memory.query_embedding import NoVector
 from memory.space import ReadableSpaces
+from memory.tasks import TaskGroup
 from tests.api_client import Api
+from tests.deadline import DEADLINE_S
 from tests.meaning import embed_all, embedded_model, query_models
 from tests.memory_rows import ALICE, BOB, SPACE, MemoryRows, day, text
 
@@ -212,11 +216,62 @@ class _Unable:
 
     def __init__(self, answer: Sequence[float] | NoVector) -> None:
         self._answer = answer
+        self.is_elsewhere = False
 
     async def embed(self, model: str, wording: str, *, private: bool) -> Sequence[float] | NoVector:
         return self._answer
 
+    async def may_hang(self, model: str) -> bool:
+        return self.is_elsewhere
 
+
+class _Gated(_Unable):
+    """One that answers when it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__(NoVector.SLOW)
+        self.asked, self.answers = asyncio.Event(), asyncio.Event()
+
+    async def embed(self, model: str, wording: str, *, private: bool) -> Sequence[float] | NoVector:
+        self.asked.set()
+        await self.answers.wait()
+        return self._answer
+
+
+async def test_a_model_in_this_process_makes_the_vector_while_words_are_looked_for(
+    database: Database, rows: MemoryRows, embedder: Embedder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await serve(database, rows, embedder)
+    models = _Gated()
+
+    async def look(*arguments: Any, **named: Any) -> Matches:
+        matches = await find_matches(*arguments, **named)
+        await models.asked.wait()
+        models.answers.set()
+        return matches
+
+    monkeypatch.setattr(arms, "find_matches", look)
+    async with asyncio.timeout(DEADLINE_S):  # for ever, if it were waited for before
+        answer = await Api(database, query_models=models).get("searchRecords", q="tea")
+    assert (answer["mode"], contents(answer)) == ("lexical", [TEA])
+
+
+async def test_a_model_that_may_hang_keeps_nobody_from_a_turn(
+    database: Database, rows: MemoryRows, embedder: Embedder
+) -> None:
+    await serve(database, rows, embedder)
+    models = _Gated()
+    models.is_elsewhere = True
+    api = Api(database, query_models=models, searches=Turns(at_once=1, waiting=0))
+    async with TaskGroup() as tasks:
+        waits = tasks.create_task(api.get("searchRecords", q="tea"))
+        await models.asked.wait()
+        assert contents(await api.get("searchRecords", q="tea", mode="lexical")) == [TEA]
+        models.answers.set()
+    assert contents(waits.result()) == [TEA]
+
+
+@pytest.mark.parametrize("is_elsewhere", [True, False])
 @pytest.mark.parametrize(
     ("models", "error"),
     [
@@ -230,9 +285,11 @@ class _Unable:
     ],
 )
 async def test_without_a_vector_the_search_is_by_words_and_says_so(
-    database: Database, rows: MemoryRows, embedder: Embedder, models: QueryModels | None, error: str
+    database: Database, rows: MemoryRows, embedder: Embedder, models: _Unable | None, error: str, *, is_elsewhere: bool
 ) -> None:
     await serve(database, rows, embedder)
+    if models is not None:
+        models.is_elsewhere = is_elsewhere
     api = Api(database, query_models=models)
     answer = await api.get("searchRecords", q="tea")
     assert (answer["mode"], contents(answer)) == ("lexical", [TEA])

@@ -240,6 +240,30 @@ def test_any_query_is_well_formed(q: str) -> None:
     check_well_formed(q)
 
 
+@given(queries, contents, st.booleans())
+def test_what_is_left_out_of_a_query_for_any_word_is_found_by_the_rest(q: str, content: str, prefix: bool) -> None:
+    query = parse_query(q, prefix=prefix)
+    stored = parse_vector(index_terms(content).tsvector)
+    has_any = any(lexeme in query.lexemes or lexeme.startswith(query.prefixes) for lexeme in stored)
+    assert (not query.is_empty and matches(stored, query.tsquery_any)) == has_any
+
+
+@pytest.mark.parametrize(
+    ("q", "expected"),
+    [
+        ("teas", "'~tea' | 'tea'"),
+        ("tea", "'tea' | '~tea'"),
+        ("cheeses", "'~chees'"),
+        ("любит", "'~люби' | 'люби'"),
+        ("北京大", "'北' | '京' | '大'"),
+        ("ชาเขียว", "'ชาเ' | 'าเข' | 'เขี' | 'ขีย' | 'ียว'"),
+        ("v2.1", "'=v2.1' | 'v2' | '1'"),
+    ],
+)
+def test_a_word_is_not_asked_for_where_its_root_or_character_is(q: str, expected: str) -> None:
+    assert parse_query(q).tsquery_any == expected
+
+
 @given(queries)
 def test_a_text_with_words_answers_the_query_of_itself(text: str) -> None:
     q = text.replace('"', " ").replace("-", " ")

@@ -68,14 +68,10 @@ async def search_for_memories(call: Call) -> bytes:
     spaces = readable_spaces(call)
     served = read_served(_open_token(call))
     query = parse_query(call.parameters.text("q") or "")
-    question = SearchQuestion(
-        query,
-        served.room_for(call.parameters.integer("limit")),
-        min_score=call.parameters.integer_if_given("minScore"),
-        served=served,
-        sought=await seek_meaning(call.resources, query, Mode.HYBRID, call.parameters, spaces=spaces),
-    )
-    async with search_snapshot(call.resources) as snapshot:
+    limit = served.room_for(call.parameters.integer("limit"))
+    seeking_meaning = seek_meaning(call.resources, query, Mode.HYBRID, call.parameters, spaces=spaces)
+    async with seeking_meaning as seeking, search_snapshot(call.resources) as snapshot:
+        question = SearchQuestion(query, limit, seeking, call.parameters.integer_if_given("minScore"), served)
         filters = await read_filters(snapshot.conn, call.parameters)
         search = await search_memories(snapshot, question, filters, spaces=spaces)
         page = await fill_search_page(snapshot.conn, search, view=partial(_hit_view, search), spaces=spaces)
