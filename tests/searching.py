@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from appview.filters import Filters
 from appview.search.candidates import Candidates
 from appview.search.query import ParsedQuery
@@ -14,3 +16,18 @@ from memory.queries import Connection
 async def find_candidates(conn: Connection, query: ParsedQuery, filters: Filters, **more: Any) -> Candidates:
     """All that it finds."""
     return (await find_matches(conn, query, filters, **more)).all()
+
+
+def sample_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Over all authors, count what three memories have, and rank three, as if they were thousands."""
+    monkeypatch.setattr("appview.store.search.MAX_CANDIDATES", 3)
+    for name, value in {
+        "MAX_COUNTED": 3,
+        "MAX_SAMPLED": 4,
+        "FEW_SAMPLED": 2,
+        "MAX_COUNTED_RARE": 2,
+        "TELLING_MATCHES": 3,
+        "WANTED_LATEST": 2,
+        "ENOUGH_LATEST": 2,
+    }.items():
+        monkeypatch.setattr(f"appview.store.search_all.{name}", value)

@@ -45,7 +45,7 @@ from tests.private_rows import (
     rows_and_hidden,
     rows_and_unreadable,
 )
-from tests.searching import find_candidates
+from tests.searching import find_candidates, sample_soon
 
 OF_TOKENS = {"createAccessToken", "listAccessTokens", "revokeAccessToken"}
 
@@ -106,12 +106,21 @@ def test_every_method_that_reads_memories_is_asked() -> None:
     assert {method for method, _ in REQUESTS} == methods - OF_TOKENS
 
 
+@pytest.fixture(params=["counted", "sampled"])
+def all_authors(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """How it is told what all authors have: counted, or as of more memories than can be, by a sample of the latest."""
+    if request.param == "sampled":
+        sample_soon(monkeypatch)
+
+
+@pytest.mark.usefixtures("all_authors")
 async def test_unreadable_rows_change_no_byte_of_any_answer(database: Database) -> None:
     api = Api(database)
     changed = await changed_answers(database, rows_and_unreadable(), lambda: answers(api))
     assert [REQUESTS[place] for place in changed] == []
 
 
+@pytest.mark.usefixtures("all_authors")
 async def test_repos_that_are_not_served_change_no_byte_of_any_answer(database: Database) -> None:
     api = Api(database)
     changed = await changed_answers(database, rows_and_hidden(), lambda: answers(api))

@@ -358,7 +358,7 @@ async def test_strange_queries_are_only_queries(api: Api, q: str) -> None:
 async def test_a_common_word_alone_does_not_recall_everywhere(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("appview.store.search.TELLING_MATCHES", 3)
+    monkeypatch.setattr("appview.store.search_all.TELLING_MATCHES", 3)
     rows = MemoryRows()
     rare = rows.put(ALICE, "green submarine")
     commons = [rows.put(ALICE, f"green {number}") for number in range(5)]

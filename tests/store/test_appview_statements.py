@@ -167,6 +167,7 @@ SEARCHED = {
     "prefix_patterns": "'{}'",
     "max_candidates": "5001",
     "max_counted": "20000",
+    "max_sampled": "1000",
     "alternatives": "array['tea']",
     "queries": "array['''77''']",
 }
@@ -240,7 +241,8 @@ async def test_hot_statements_keep_their_index(
         ("replaced_memories", KEY | PLACE | {"max_walked": "1002", "limit": "26"}, "memory_edges_pkey"),
         ("replacing_memories", KEY | PLACE | {"max_walked": "1002", "limit": "26"}, "memory_edges_by_target"),
         ("search_of", SEARCHED | OF, "memories"),
-        ("search_all_statistics", SEARCHED | {"spaces": "'{}'"}, "memories_public_terms"),
+        ("search_all_sample", SEARCHED | {"spaces": "'{}'"}, "memories_public_by_time"),
+        ("search_all_counts", SEARCHED | {"spaces": "'{}'"}, "memories_public_terms"),
         ("search_all", SEARCHED | {"spaces": "'{}'"}, "memories_public_terms"),
         ("search_all", SEARCHED | {"spaces": f"array['{SPACE}']"}, "memories_public_terms"),
         ("tallies_of", KEY | {"max_values": "50", "max_characters": "512"}, "memories"),

@@ -101,33 +101,45 @@ union all
     limit :max_candidates::int
 );
 
--- name: search_all_statistics
--- The corpus of a search over all authors, one row for each alternative: `matches` is how many readable memories have it,
--- counted up to :max_counted, `indexed_at` the latest of those. Replaced ones count too: to leave them out of `documents`
--- would take a walk through all. `mean_length` is that of the latest thousand.
+-- name: search_all_sample
+-- The corpus of a search over all authors, one row for each alternative: how many of the latest public memories
+-- (`sample_size`, of `mean_length`, from `oldest` to `newest`) have it. Replaced memories count too: to leave them out of
+-- `documents` would take a walk through all.
+with latest as materialized (
+    select m.terms, m.term_count, m.effective_at
+    from memories m
+    join repos r on r.repo = m.repo and r.space = m.space and r.visible
+    where m.space = ''
+        and (:as_of::timestamptz is null or m.effective_at <= :as_of)
+        and (:watermark::timestamptz is null or m.indexed_at <= :watermark)
+    order by m.effective_at desc, m.repo desc, m.rkey desc
+    limit :max_sampled::int
+),
+sample as materialized (
+    select
+        count(*) as sample_size, coalesce(avg(l.term_count), 0)::float8 as mean_length,
+        min(l.effective_at) as oldest, max(l.effective_at) as newest
+    from latest l
+),
+everything as materialized (
+    select coalesce(sum(r.memory_count), 0) as documents
+    from repos r
+    where r.visible and (r.space = '' or r.space = any(:spaces::text[]))
+)
+select a.alternative, found.sampled, e.documents, s.sample_size, s.mean_length, s.oldest, s.newest
+from unnest(:alternatives::text[], :queries::text[]) as a (alternative, query)
+cross join lateral (select count(*) as sampled from latest l where l.terms @@ a.query::tsquery) found
+cross join everything e
+cross join sample s;
+
+-- name: search_all_counts
+-- How many readable memories have each alternative, counted up to :max_counted, and when the latest of those was indexed.
 with spaces as materialized (
     select r.repo, r.space
     from unnest(:spaces::text[]) as readable (space)
     join repos r on r.space = readable.space and r.visible
 )
-select
-    a.alternative, counted.matches, counted.indexed_at,
-    (
-        select coalesce(sum(r.memory_count), 0)
-        from repos r
-        where r.visible and (r.space = '' or r.space = any(:spaces))
-    ) as documents,
-    (
-        select coalesce(avg(latest.term_count), 0)::float8
-        from (
-            select m.term_count
-            from memories m
-            join repos r on r.repo = m.repo and r.space = m.space and r.visible
-            where m.space = ''
-            order by m.effective_at desc, m.repo desc, m.rkey desc
-            limit 1000
-        ) latest
-    ) as mean_length
+select a.alternative, counted.matches, counted.indexed_at
 from unnest(:alternatives::text[], :queries::text[]) as a (alternative, query)
 cross join lateral (
     select count(*) as matches, max(m.indexed_at) as indexed_at
@@ -158,7 +170,8 @@ cross join lateral (
 ) counted;
 
 -- name: search_all
--- Candidates among the memories of all authors: the latest that have what `:any` asks for and pass every filter.
+-- Candidates among the memories of all authors: the latest that have what `:any` asks for and pass every filter; of the
+-- public ones, those from :since on, if it is not null.
 with picked as (
     (
         select m.repo, m.space, m.rkey, m.terms, m.term_count, m.effective_at, m.indexed_at, m.content, m.content_bytes,
@@ -172,6 +185,7 @@ with picked as (
         join repos r on r.repo = m.repo and r.space = m.space and r.visible
         where m.space = ''
             and m.terms @@ :any::tsquery
+            and (:since::timestamptz is null or m.effective_at >= :since)
             and (:as_of is null or m.effective_at <= :as_of)
             and (:watermark::timestamptz is null or m.indexed_at <= :watermark)
             and (:required::tsquery is null or m.terms @@ :required)
@@ -184,7 +198,7 @@ with picked as (
             and (:created_before::timestamptz is null or m.created_at < :created_before)
             and (:occurred_after::timestamptz is null or m.occurred_to > :occurred_after)
             and (:occurred_before::timestamptz is null or m.occurred_from < :occurred_before)
-        order by m.effective_at desc
+        order by m.effective_at + interval '0' desc -- no index is in this order: a walk back in time may find few
         limit :max_candidates::int
     )
     union all
