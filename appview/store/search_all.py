@@ -126,7 +126,7 @@ async def _count_among_all(
     wanted = {lexeme: quote_lexeme(lexeme) for lexeme in query.lexemes}
     # All lexemes with one beginning count as one that begins so.
     wanted |= {longer_than(prefix): f"{quote_lexeme(prefix)}:*" for prefix in query.prefixes}
-    reads = {"watermark": watermark, "as_of": filters.as_of, "spaces": spaces.as_list()}
+    reads = {"as_of": filters.as_of, "spaces": spaces.as_list()}
     sampled = await _QUERIES.search_all_sample.fetch(
         conn, alternatives=list(wanted), queries=list(wanted.values()), max_sampled=MAX_SAMPLED, **reads
     )
@@ -136,7 +136,12 @@ async def _count_among_all(
     estimates = {alternative: round(documents * found / size) if size else 0 for alternative, found in having.items()}
     to_count, up_to = _countable(having, documents)
     counted = await _QUERIES.search_all_counts.fetch(
-        conn, alternatives=to_count, queries=[wanted[each] for each in to_count], max_counted=up_to, **reads
+        conn,
+        alternatives=to_count,
+        queries=[wanted[each] for each in to_count],
+        max_counted=up_to,
+        watermark=watermark,
+        **reads,
     )
     frequencies = estimates | {
         row["alternative"]: row["matches"] if row["matches"] < up_to else max(up_to, estimates[row["alternative"]])

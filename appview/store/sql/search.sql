@@ -30,6 +30,8 @@ with readable as not materialized (
     join memories m on m.repo = r.repo and m.space = r.space
     where r.visible and r.repo = any(:repos::text[])
         and (r.space = '' and :public::bool or r.space = any(:spaces::text[]))
+        -- The same once more: so it is known how many the one has, and the index of public terms can be taken.
+        and (cardinality(:repos) <> 1 or r.repo = (:repos)[1]) and (:spaces <> '{}' or m.space <= '')
         and (:as_of is null or m.effective_at <= :as_of)
         and (:watermark::timestamptz is null or m.indexed_at <= :watermark)
 ),
@@ -104,14 +106,12 @@ union all
 -- name: search_all_sample
 -- The corpus of a search over all authors, one row for each alternative: how many of the latest public memories
 -- (`sample_size`, of `mean_length`, from `oldest` to `newest`) have it. Replaced memories count too: to leave them out of
--- `documents` would take a walk through all.
+-- `documents` would take a walk through all. There is no watermark: a first page has none, and later ones count alike.
 with latest as materialized (
     select m.terms, m.term_count, m.effective_at
     from memories m
     join repos r on r.repo = m.repo and r.space = m.space and r.visible
-    where m.space = ''
-        and (:as_of::timestamptz is null or m.effective_at <= :as_of)
-        and (:watermark::timestamptz is null or m.indexed_at <= :watermark)
+    where m.space = '' and (:as_of::timestamptz is null or m.effective_at <= :as_of)
     order by m.effective_at desc, m.repo desc, m.rkey desc
     limit :max_sampled::int
 ),
