@@ -20,6 +20,7 @@ from benchmarks import (
     hostile,
     memory_use,
     reading,
+    set_hash,
     verify,
     whole_repo,
 )
@@ -27,6 +28,7 @@ from benchmarks.result import NotHere, Result
 from benchmarks.retrieval import evaluation as retrieval
 from benchmarks.retrieval import own
 from benchmarks.search_scale_api import run_search_hybrid, run_search_million
+from benchmarks.search_scale_recall import run_search_recall
 from indexer.pipeline import collect_garbage_seldom
 from memory.telemetry import set_up_logging
 
@@ -37,6 +39,7 @@ BENCHMARKS: dict[str, Callable[[], Coroutine[None, None, Result]]] = {
     "freshness": freshness.run,
     "embed_latency": embed_latency.run,
     "whole_repo": whole_repo.run,
+    "set_hash": set_hash.run,
     "backfill": backfill.run,
     "catchup": catchup.run,
     "hostile": hostile.run,
@@ -45,6 +48,7 @@ BENCHMARKS: dict[str, Callable[[], Coroutine[None, None, Result]]] = {
     "list_page": reading.run_list_page,
     "search_hybrid": run_search_hybrid,
     "search_million": run_search_million,
+    "search_recall": run_search_recall,
     "retrieval_obs": retrieval.run_obs,
     "retrieval_turns": retrieval.run_turns,
     "retrieval_xquad": retrieval.run_xquad,

@@ -6,6 +6,7 @@ half-precision vectors.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass
 from time import perf_counter
@@ -17,12 +18,26 @@ from appview.filters import Filters
 from appview.search.query import ParsedQuery, parse_query
 from appview.store.semantic import Sought, StoredModel, find_near, load_model
 from appview.store.service import plan_anew
-from benchmarks.processes import percentile
-from benchmarks.search_scale_rows import SHARES, YEARS, Columns, Vectors, time_of, vectors_of
-from memory.database import Database
+from benchmarks.processes import ended_by_signals, percentile
+from benchmarks.result import Result
+from benchmarks.search_scale import MEMORIES, scaled
+from benchmarks.search_scale_rows import (
+    SHARES,
+    YEARS,
+    Columns,
+    Vectors,
+    columns,
+    real_vectors,
+    repo_name,
+    rkey_of,
+    time_of,
+    vectors_of,
+)
+from memory.database import Database, open_database
 from memory.space import ReadableSpaces
 
 AT: Final = 10
+ASKED: Final = 40
 SPAN_S: Final = YEARS * 365 * 86_400
 SELECTIVITIES: Final = (0.5, 0.1, 0.01, 0.001, 0.0001)
 _EPSILON: Final = 1e-4  # nearer by less is no nearer: of rounding
@@ -83,6 +98,10 @@ def all_vectors(some: Columns, real: Vectors) -> Any:
     )
 
 
+def _likeness(asked: Any, vectors: Any) -> Any:
+    return np.round(asked.astype(np.float32) @ vectors.astype(np.float32).T, 6)
+
+
 @dataclass(frozen=True)
 class Measured:
     """Of one filter: what share of the exact nearest came back, of all questions, and how long each took."""
@@ -93,11 +112,30 @@ class Measured:
     seconds: list[float]
 
     def __str__(self) -> str:
-        p50, p95 = (percentile(sorted(self.seconds), share) * 1000 for share in (0.5, 0.95))
+        p50, p95 = (percentile(sorted(self.seconds or [0.0]), share) * 1000 for share in (0.5, 0.95))
         return (
             f"{self.sieve.name:>12} {self.sieve.share:<7g} matches {self.matches:>7} "
             f"recall@{AT} {self.recall:.4f} p50 {p50:6.1f} ms p95 {p95:6.1f} ms"
         )
+
+
+async def run_search_recall() -> Result:
+    """The least recall@10 under any filter, over a million memories."""
+    some, real = columns(MEMORIES), await asyncio.to_thread(real_vectors)
+    asked = real.questions[:ASKED]
+    exact = _likeness(asked, all_vectors(some, real))
+    numbers = {(repo_name(int(repo)), rkey_of(number)): number for number, repo in enumerate(some.repo)}
+    with ended_by_signals(), scaled(MEMORIES) as url:
+        async with open_database(url, application_name="benchmark", connections=1) as database:
+            measured = [await measure_sieve(database, sieve, exact, asked, numbers) for sieve in sieves(some)]
+    matched = [each for each in measured if each.seconds]
+    beside = {
+        "no_filter_recall": round(matched[0].recall, 4),
+        "mean_recall": round(sum(each.recall for each in matched) / len(matched), 4),
+        "slowest_p95_ms": round(max(percentile(sorted(each.seconds), 0.95) for each in matched) * 1000, 1),
+    }
+    least = round(min(each.recall for each in matched), 4)
+    return Result("search_recall", least, f"recall@{AT}", notes=tuple(map(str, measured)), beside=beside)
 
 
 async def measure_sieve(database: Database, sieve: Sieve, exact: Any, questions: Any, numbers: Any) -> Measured:
