@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Final
 
+from appview.jwt import SignedToken
 from appview.refusals import BadJwtIss, BadJwtSignature, NotEnoughResources, RateLimited, Refusal
-from appview.service_auth import ServiceToken
 from memory.errors import Rejected
 from memory.identity import Identity
 from memory.resolver import IdentityResolver, IdentityUnavailable, Resolved
@@ -102,7 +102,7 @@ class Issuers:
         self._resolver = resolver
         self._budget = budget
 
-    async def require_signature(self, token: ServiceToken, address: str) -> None:
+    async def require_signature(self, token: SignedToken, address: str) -> None:
         """Raise unless the issuer's account key signed the token; `address` is where the request comes from.
 
         Raises BadJwtIss, BadJwtSignature; RateLimited and NotEnoughResources where the issuer is not known and cannot
@@ -146,7 +146,7 @@ async def _identity(look_up: Awaitable[Resolved], asking: _Asking) -> Identity:
         raise asking.refusal or NotEnoughResources("The JWT's iss cannot be resolved now; try again.") from None
 
 
-def _is_signed(token: ServiceToken, by: Identity) -> bool:
+def _is_signed(token: SignedToken, by: Identity) -> bool:
     return by.signing_key is not None and token.is_signed_by(parse_did_key(by.signing_key))
 
 

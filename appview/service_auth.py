@@ -7,146 +7,51 @@ stricter in what it takes: every token has exactly one spelling here.
 
 from __future__ import annotations
 
-import json
-import math
-import re
-from base64 import urlsafe_b64decode, urlsafe_b64encode
-from binascii import Error as NotBase64
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from hashlib import sha256
-from typing import Final, NoReturn, cast
+from datetime import datetime, timedelta
+from typing import Final
 
-from appview.refusals import (
-    BadJwt,
-    BadJwtAudience,
-    BadJwtIss,
-    BadJwtLexiconMethod,
-    BadJwtSignature,
-    BadJwtType,
-    JwtExpired,
-)
+from appview.jwt import SignedToken, UnjudgedToken, judge_header, judge_times, read_jti, read_text
+from appview.refusals import BadJwt, BadJwtAudience, BadJwtIss, BadJwtLexiconMethod
 from memory.identifiers import is_did
 from memory.service_did import APPVIEW_FRAGMENT
-from memory.signatures import PublicKey, SignatureVerdict
+from memory.space_protocol import SYNCER_FRAGMENT
 
-MAX_TOKEN_BYTES: Final = 4096
-MAX_JTI_CHARS: Final = 256
 MAX_LIFETIME: Final = timedelta(hours=1)
-CLOCK_SKEW: Final = timedelta(minutes=1)
-"""So far ahead of ours may the clock be by which a token was signed."""
 
-_MAX_BRACKETS: Final = 16  # every level of JSON takes one; header and claims have one each
-_SIGNATURE_BYTES: Final = 64
-_ALGORITHMS: Final = ("ES256", "ES256K")
-_BASE64URL: Final = re.compile(rb"[A-Za-z0-9_-]+")
 _ACCOUNT_KEY: Final = "#atproto"
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class ServiceToken:
-    """A token that holds if it is signed: `signature` of `signed`, by the key of `issuer` and by `algorithm`."""
-
-    issuer: str  # the account's DID
-    algorithm: str
-    expires_at: datetime
-    jti: str | None  # names the token among its issuer's
-    signed: bytes
-    signature: bytes
-
-    def is_signed_by(self, key: PublicKey) -> bool:
-        """Whether that key made the signature; of another curve than `algorithm` says, it did not."""
-        return self.algorithm == key.jose_algorithm and key.verify(self.signed, self.signature) is SignatureVerdict.GOOD
-
-    def jti_sha256(self) -> bytes | None:
-        """What is kept of `jti`."""
-        return None if self.jti is None else sha256(self.jti.encode("utf-8", "surrogatepass")).digest()
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class UnjudgedToken:
-    """A token as it came, taken apart. `claims` are what it says, true or not; BadJwt: why they cannot be read."""
-
-    claims: dict[str, object] | BadJwt
-    header: bytes = b""  # encoded, as the signature is
-    signed: bytes = b""
-    signature: bytes = b""
-
-    @property
-    def claimed_issuer(self) -> str | None:
-        """Whose it says it is; None if it says nothing of the kind."""
-        issuer = None if isinstance(self.claims, BadJwt) else self.claims.get("iss")
-        return issuer if isinstance(issuer, str) and is_did(issuer) else None
-
-
-def read_token(text: bytes) -> UnjudgedToken:
-    """Take a token apart, whatever it is."""
-    if len(text) > MAX_TOKEN_BYTES:
-        return UnjudgedToken(BadJwt(f"A JWT may have {MAX_TOKEN_BYTES:,} bytes."))
-    parts = text.split(b".")
-    if len(parts) != 3:
-        return UnjudgedToken(BadJwt("A JWT has three parts."))
-    try:
-        claims = _read_json(parts[1])
-    except BadJwt as failure:
-        return UnjudgedToken(failure)
-    return UnjudgedToken(claims, parts[0], parts[0] + b"." + parts[1], parts[2])
-
-
-def judge_token(token: UnjudgedToken, *, own_did: str, lxm: str, now: datetime) -> ServiceToken:
+def judge_token(token: UnjudgedToken, *, own_did: str, lxm: str, now: datetime) -> SignedToken:
     """The token, if it is one for the method `lxm` of the service `own_did`, and holds at `now`.
 
     Only its signature is left to be checked. Raises BadJwt, BadJwtType, JwtExpired, BadJwtAudience,
     BadJwtLexiconMethod, BadJwtIss and BadJwtSignature.
     """
-    if isinstance(token.claims, BadJwt):
-        raise token.claims
-    header, claims = _read_json(token.header), token.claims
-    algorithm = _judge_header(header)
-    expires_at = _judge_times(claims, now)
-    if _text(claims, "aud") not in (own_did, own_did + APPVIEW_FRAGMENT):
-        raise BadJwtAudience(f"The JWT's aud must be {own_did}, with {APPVIEW_FRAGMENT} or without.")
+    audiences = (own_did, own_did + APPVIEW_FRAGMENT)
+    return _judge(token, audiences, f"{own_did}, with {APPVIEW_FRAGMENT} or without", lxm, now)
+
+
+def judge_notification(token: UnjudgedToken, *, own_did: str, lxm: str, now: datetime) -> SignedToken:
+    """The same of a token for what follows Spaces, by the very name under which it asked to be told."""
+    audience = own_did + SYNCER_FRAGMENT
+    return _judge(token, (audience,), audience, lxm, now)
+
+
+def _judge(token: UnjudgedToken, audiences: tuple[str, ...], named: str, lxm: str, now: datetime) -> SignedToken:
+    header, claims = token.read()
+    algorithm = judge_header(header, _is_service_auth)
+    expires_at = judge_times(claims, now, MAX_LIFETIME)
+    if read_text(claims, "aud") not in audiences:
+        raise BadJwtAudience(f"The JWT's aud must be {named}.")
     if claims.get("lxm") != lxm:
         raise BadJwtLexiconMethod(f"The JWT's lxm must be {lxm}.")
-    issuer = _text(claims, "iss")
+    issuer = read_text(claims, "iss")
     _judge_issuer(issuer, header.get("kid"))
-    signature = _decode(token.signature)
-    if len(signature) != _SIGNATURE_BYTES:
-        raise BadJwtSignature(f"The JWT's signature must have {_SIGNATURE_BYTES} bytes.")
-    return ServiceToken(issuer, algorithm, expires_at, _jti(claims), token.signed, signature)
+    return SignedToken(issuer, algorithm, expires_at, read_jti(claims), token.signed, token.read_signature())
 
 
-def _judge_header(header: dict[str, object]) -> str:
-    algorithm = header.get("alg")
-    if not isinstance(algorithm, str):
-        raise BadJwt("The JWT's header must have an alg.")
-    # Other kinds of token are signed by the same keys: none of them is taken for this one.
-    kind = header.get("typ", "JWT")
-    if not isinstance(kind, str) or kind.upper() != "JWT":
-        raise BadJwtType
-    if "crit" in header:
-        raise BadJwt("The JWT demands extensions that are not known here.")
-    if algorithm not in _ALGORITHMS:
-        raise BadJwtSignature("The JWT's alg must be ES256 or ES256K.")
-    return algorithm
-
-
-def _judge_times(claims: dict[str, object], now: datetime) -> datetime:
-    expires = _seconds(claims, "exp")
-    if expires is None:
-        raise BadJwt("The JWT must say when it expires.")
-    seconds = now.timestamp()
-    if expires <= seconds:
-        raise JwtExpired
-    if expires > seconds + MAX_LIFETIME.total_seconds():
-        raise BadJwt("The JWT must expire within an hour.")
-    issued, begins = _seconds(claims, "iat"), _seconds(claims, "nbf")
-    latest = seconds + CLOCK_SKEW.total_seconds()
-    if (issued is not None and issued > latest) or (begins is not None and begins > latest):
-        raise BadJwt("The JWT does not hold yet.")
-    if (issued is not None and issued > expires) or (begins is not None and begins > expires):
-        raise BadJwt("The JWT never holds.")
-    return datetime.fromtimestamp(expires, UTC)
+def _is_service_auth(kind: object) -> bool:
+    return isinstance(kind, str) and kind.upper() == "JWT"
 
 
 def _judge_issuer(issuer: str, key_id: object) -> None:
@@ -158,69 +63,3 @@ def _judge_issuer(issuer: str, key_id: object) -> None:
         raise BadJwtIss("The JWT must be an account's own, its iss a DID without a service.")
     if key_id not in (None, _ACCOUNT_KEY, did + _ACCOUNT_KEY):
         raise BadJwt(f"The JWT must be signed by the account's key, {_ACCOUNT_KEY}.")
-
-
-def _jti(claims: dict[str, object]) -> str | None:
-    jti = claims.get("jti")
-    if jti is None:
-        return None
-    if not isinstance(jti, str) or not 0 < len(jti) <= MAX_JTI_CHARS:
-        raise BadJwt(f"The JWT's jti must be a string of 1 to {MAX_JTI_CHARS} characters.")
-    return jti
-
-
-def _text(claims: dict[str, object], name: str) -> str:
-    value = claims.get(name)
-    if not isinstance(value, str):
-        raise BadJwt(f"The JWT must have a string {name}.")
-    return value
-
-
-def _seconds(claims: dict[str, object], name: str) -> float | None:
-    value = claims.get(name)
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise BadJwt(f"The JWT's {name} must be a number.")
-    try:
-        seconds = float(value)
-    except OverflowError:
-        seconds = math.inf
-    if not math.isfinite(seconds):
-        raise BadJwt(f"The JWT's {name} is no time.")
-    return seconds
-
-
-def _read_json(part: bytes) -> dict[str, object]:
-    text = _decode(part)
-    if text.count(b"{") + text.count(b"[") > _MAX_BRACKETS:
-        raise BadJwt("The JWT's header and claims must be flat.")
-    try:
-        value = json.loads(text.decode(), object_pairs_hook=_object, parse_constant=_refuse_constant)
-    except ValueError:
-        raise BadJwt("The JWT's header and claims must be JSON in UTF-8.") from None
-    if not isinstance(value, dict):
-        raise BadJwt("The JWT's header and claims must be objects.")
-    return cast("dict[str, object]", value)
-
-
-def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    members = dict(pairs)
-    if len(members) < len(pairs):
-        raise BadJwt("The JWT's header and claims must name everything once.")
-    return members
-
-
-def _refuse_constant(_: str) -> NoReturn:
-    raise BadJwt("The JWT's header and claims must be JSON in UTF-8.")  # NaN and Infinity are not
-
-
-def _decode(part: bytes) -> bytes:
-    """Base64url without padding, in the one spelling that its bytes have."""
-    try:
-        data = urlsafe_b64decode(part + b"=" * (-len(part) % 4)) if _BASE64URL.fullmatch(part) else b""
-    except NotBase64:
-        data = b""
-    if not data or urlsafe_b64encode(data).rstrip(b"=") != part:
-        raise BadJwt("The JWT's parts must be base64url without padding.")
-    return data

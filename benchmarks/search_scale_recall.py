@@ -99,7 +99,7 @@ def all_vectors(some: Columns, real: Vectors) -> Any:
 
 
 def _likeness(asked: Any, vectors: Any) -> Any:
-    return np.round(asked.astype(np.float32) @ vectors.astype(np.float32).T, 6)
+    return (asked.astype(np.float32) @ vectors.astype(np.float32).T).round(6)
 
 
 @dataclass(frozen=True)

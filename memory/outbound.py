@@ -1,8 +1,9 @@
-"""The only way out: GET requests to hosts that strangers named, without harm to us or to what is near us.
+"""The only way out: requests to hosts that strangers named, without harm to us or to what is near us.
 
 A name is looked up once a connection, every address that it has must be on the public internet, and the connection goes
 to an address that was checked, with the name for TLS: a second look-up, which could answer otherwise, does not happen.
-No cookies, no credentials, no proxies, no compression, and no redirects unless asked for, each judged like a first URL.
+No cookies, no proxies, no compression, no credentials but those that the asker sends along, and no redirects unless
+asked for, each judged like a first URL, and none of a request that has headers or a body of its own.
 
 Development is the exception: networks that the operator allows (`INDEXER_ALLOW_PRIVATE_ADDRESSES`) may be asked too,
 on any port and by plain HTTP. Elsewhere a port is 443 or from 1024 on: PDSes run on odd ones, but below 1024 nothing
@@ -21,7 +22,7 @@ from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from ipaddress import ip_address
 from types import TracebackType
-from typing import Annotated, Final, Self
+from typing import Annotated, Final, Literal, Self
 from urllib.parse import urljoin, urlsplit
 
 from httpcore2 import (
@@ -60,6 +61,9 @@ from memory.outbound_hosts import Hosts
 
 USER_AGENT: Final = "memory-appview"
 MAX_REDIRECTS: Final = 3
+
+Headers = Sequence[tuple[str, str]]
+"""Of one request, beside those that every request has; a value may be secret."""
 
 _MAX_ADDRESSES_TRIED: Final = 4
 _MAX_ERROR_BYTES: Final = 8 * 1024
@@ -135,26 +139,33 @@ class Outbound:
         for pool in self._pools.values():
             await pool.aclose()
 
-    async def get(self, url: str, limits: Limits | None = None) -> bytes:
+    async def get(self, url: str, limits: Limits | None = None, *, headers: Headers = ()) -> bytes:
         """The body of a 200.
 
         Raises HostUnavailable for what may pass; HostRefused (any other status), AnswerTooLarge, UnreadableAnswer,
-        ForbiddenUrl and ForbiddenAddress for what will not.
+        ForbiddenUrl and ForbiddenAddress for what will not. With `headers`, no redirect is followed.
         """
         limits = limits or Limits()
-        redirects_left = min(limits.redirects, MAX_REDIRECTS)
+        redirects_left = 0 if headers else min(limits.redirects, MAX_REDIRECTS)
         while True:
             target = _Target.of(url)
             try:
-                return await self._get(target, limits)
+                return await self._ask(_Call("GET", target, headers), limits)
             except HostRefused as refused:
                 if refused.location is None or redirects_left == 0:
                     raise
                 redirects_left -= 1
                 url = _joined(url, refused.location)
 
+    async def post(self, url: str, json: bytes, limits: Limits | None = None, *, headers: Headers = ()) -> bytes:
+        """The body of a 200 after these bytes of JSON were sent; raises what `get` raises. Follows no redirect."""
+        call = _Call("POST", _Target.of(url), headers, json)
+        return await self._ask(call, limits or Limits())
+
     @asynccontextmanager
-    async def stream(self, url: str, limits: StreamLimits) -> AsyncGenerator[AsyncIterator[bytes]]:
+    async def stream(
+        self, url: str, limits: StreamLimits, *, headers: Headers = ()
+    ) -> AsyncGenerator[AsyncIterator[bytes]]:
         """The body of a 200, in chunks as they come; raises what `get` raises, here and while it is read.
 
         Only waiting for the host counts against its time: the reader may take its own.
@@ -163,28 +174,34 @@ class Outbound:
         async with self._hosts.turn(target.host):
             with _failures_of(target.host):
                 async with asyncio.timeout(limits.grace_s):
-                    response = await self._open(target, limits.connect_s, limits.max_bytes)
+                    call = _Call("GET", target, headers)
+                    response = await self._open(call, limits.connect_s, limits.max_bytes)
             async with aclosing(response), aclosing(self._chunks(response, target.host, limits)) as chunks:
                 yield chunks
 
-    async def _get(self, target: _Target, limits: Limits) -> bytes:
-        async with self._hosts.turn(target.host):
-            with _failures_of(target.host):
+    async def _ask(self, call: _Call, limits: Limits) -> bytes:
+        host = call.target.host
+        async with self._hosts.turn(host):
+            with _failures_of(host):
                 async with asyncio.timeout(limits.total_s):
-                    async with aclosing(await self._open(target, limits.connect_s, limits.max_bytes)) as response:
-                        return await _read(response, target.host, limits.max_bytes)
+                    async with aclosing(await self._open(call, limits.connect_s, limits.max_bytes)) as response:
+                        return await _read(response, host, limits.max_bytes)
 
-    async def _open(self, target: _Target, connect_s: float, max_bytes: int) -> Response:
+    async def _open(self, call: _Call, connect_s: float, max_bytes: int) -> Response:
         """The response of a 200, its body not read yet; any other is raised."""
+        target = call.target
         request = Request(
-            "GET",
+            call.method,
             target.url,
             headers=[
                 ("Host", target.authority),
                 ("User-Agent", USER_AGENT),
                 ("Accept", "*/*"),
                 ("Accept-Encoding", "identity"),
+                *call.headers,
+                *call.body_headers(),
             ],
+            content=call.json,
             extensions={"timeout": {"connect": connect_s}},
         )
         response = await self._pools[target.scheme].handle_async_request(request)
@@ -287,8 +304,24 @@ class _Target:
         )
 
 
+@dataclass(frozen=True, slots=True, repr=False)
+class _Call:
+    """One request; `headers` may be secret."""
+
+    method: Literal["GET", "POST"]
+    target: _Target
+    headers: Headers
+    json: bytes | None = None
+
+    def body_headers(self) -> Headers:
+        """What says what the body is, if there is one."""
+        if self.json is None:
+            return ()
+        return ("Content-Type", "application/json"), ("Content-Length", str(len(self.json)))
+
+
 class _XrpcError(BaseModel):
-    error: Annotated[str, StringConstraints(pattern="^[A-Za-z][A-Za-z0-9]{0,63}$")]
+    error: Annotated[str, StringConstraints(pattern="^[A-Za-z][A-Za-z0-9_]{0,63}$")]
 
 
 def _pool(network: AsyncNetworkBackend, ssl_context: ssl.SSLContext, kept_alive: int) -> AsyncConnectionPool:

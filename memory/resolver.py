@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -20,11 +19,17 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from memory.database import Database
+from memory.did_documents import (
+    IdentityUnavailable,
+    ask_directory,
+    fetch_document,
+    is_in_directory,
+    require_known_method,
+)
 from memory.errors import Misconfigured, Rejected, Unavailable
 from memory.handles import Handles
-from memory.identity import BadIdentity, Identity, PlcExport, did_web_url, identity_of_document, parse_document
+from memory.identity import BadIdentity, Identity, PlcExport, identity_of_document
 from memory.outbound import Limits, Outbound
-from memory.outbound_errors import ForbiddenAddress, ForbiddenUrl, HostRefused
 from memory.outbound_hosts import HostLimits
 from memory.store.identities import UnsettledHandle, held_handle, load_identities, store_identity
 from memory.tasks import TaskGroup
@@ -38,18 +43,8 @@ HANDLE_RETRY_MAX: Final = timedelta(days=1)
 HANDLE_RETRY_JITTER: Final = 1.25  # at most so many times that
 PLC_LIMITS: Final = HostLimits(requests_per_s=10.0, burst=1, concurrent=8, waiting=300)
 
-MAX_DID_CHARS: Final = 255  # of those that can be asked for; the syntax allows more
-
 _AUDIT_LOG_LIMITS: Final = Limits(max_bytes=4 * 1024 * 1024, total_s=30.0)
 _MISSES_COUNTED: Final = 8  # by then the wait is as long as it gets
-_NOT_FOUND: Final = 404
-_GONE: Final = 410
-_PLC: Final = "did:plc:"
-_DID_PLC: Final = re.compile("did:plc:[a-z2-7]{24}")
-
-
-class IdentityUnavailable(Unavailable):
-    """Nothing is known of a DID, and it cannot be looked up at the moment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,15 +153,15 @@ class IdentityResolver:
 
         did:web keeps no history: its present key stands for all times.
         """
-        _require_known_method(did)
-        if did.startswith(_PLC):
-            log = await self._ask_directory(did, "/log/audit", _AUDIT_LOG_LIMITS)
+        require_known_method(did)
+        if is_in_directory(did):
+            log = await ask_directory(self._outbound, self._plc_url, did, "/log/audit", _AUDIT_LOG_LIMITS)
             return PlcExport.of_audit_log(did, log).keys_valid_at(did, time)
         key = (await self.resolve(did)).identity.signing_key
         return frozenset() if key is None else frozenset({key})
 
     async def _recall(self, did: str) -> _Held:
-        _require_known_method(did)
+        require_known_method(did)
         held = self._remembered(did)
         if held is None and did not in self._under_way:
             await self.load([did])
@@ -216,29 +211,10 @@ class IdentityResolver:
 
     async def _claimed(self, did: str, now: datetime) -> Identity:
         """What the DID's document says, its handle not verified yet."""
-        if not did.startswith(_PLC):
-            return identity_of_document(parse_document(did, await self._outbound.get(did_web_url(did))), now)
-        try:
-            answer = await self._ask_directory(did, "", Limits())
-        except HostRefused as refused:
-            if refused.status != _GONE:
-                raise
+        document = await fetch_document(self._outbound, self._plc_url, did)
+        if document is None:
             return Identity(did, None, None, None, tombstoned=True, resolved_at=now)
-        return identity_of_document(parse_document(did, answer), now)
-
-    async def _ask_directory(self, did: str, path: str, limits: Limits) -> bytes:
-        """What the directory has at a path below the DID; the only HostRefused is that of a tombstone."""
-        try:
-            return await self._outbound.get(f"{self._plc_url}/{did}{path}", limits)
-        except HostRefused as refused:
-            if refused.status == _NOT_FOUND:
-                raise BadIdentity("the directory knows no such DID", reason="unknown_did", did=did) from refused
-            if refused.status == _GONE:
-                raise
-            raise IdentityUnavailable(f"The directory refuses us: {refused.message}", did=did) from refused
-        except (ForbiddenAddress, ForbiddenUrl) as refused:
-            message = f"The directory of INDEXER_PLC_URL may not be asked: {refused.message}"
-            raise IdentityUnavailable(message, did=did) from refused
+        return identity_of_document(document, now)
 
     async def _verify_handle(self, claimed: Identity) -> tuple[Identity, UnsettledHandle | None]:
         """The identity with its handle only if that points back; where that cannot be told, when to ask again."""
@@ -327,20 +303,3 @@ class _Recent:
 
     def drop(self, did: str) -> None:
         self._entries.pop(did, None)
-
-
-def is_resolvable(did: str) -> bool:
-    """Whether a DID can be asked for at all: of a method that the protocol uses, and as long as one can be there."""
-    try:
-        _require_known_method(did)
-    except BadIdentity:
-        return False
-    return len(did) <= MAX_DID_CHARS
-
-
-def _require_known_method(did: str) -> None:
-    """Raises BadIdentity for a DID that cannot be asked for."""
-    if not did.startswith(_PLC):
-        did_web_url(did)
-    elif _DID_PLC.fullmatch(did) is None:
-        raise BadIdentity("not a did:plc", did=did)

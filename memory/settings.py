@@ -289,7 +289,33 @@ class EmbeddingSettings(_Part):
     )
 
 
-PARTS: Final[tuple[type[_Part], ...]] = (DatabaseSettings, IndexerSettings, AppviewSettings, EmbeddingSettings)
+class SpacesSettings(_Part):
+    """What is private: Spaces, which their authorities let a viewer read."""
+
+    prefix = "SPACES_"
+    key_file: Path | None = Field(
+        default=None,
+        description="The file with the keys that seal credentials for Spaces. Unset: no Space can be opened.",
+    )
+    client_key_file: Path | None = Field(
+        default=None,
+        description="The file with the keys by which Spaces believe who this server is. Unset: it does not say.",
+    )
+    max_staleness_s: int = Field(
+        default=900,
+        ge=60,
+        le=86_400,
+        description="For how many seconds a Space is readable after what is held of it was last confirmed.",
+    )
+
+
+PARTS: Final[tuple[type[_Part], ...]] = (
+    DatabaseSettings,
+    IndexerSettings,
+    AppviewSettings,
+    EmbeddingSettings,
+    SpacesSettings,
+)
 _REFUSED_PREFIXES: Final = ("INDEXER_", "APPVIEW_", "EMBEDDING_", "SPACES_")
 _Loaded = TypeVar("_Loaded", bound=_Part)
 
@@ -302,6 +328,7 @@ class Settings:
     indexer: IndexerSettings
     appview: AppviewSettings
     embedding: EmbeddingSettings
+    spaces: SpacesSettings
 
 
 def load(environ: Mapping[str, str]) -> Settings:
@@ -317,6 +344,7 @@ def load(environ: Mapping[str, str]) -> Settings:
         _load(IndexerSettings, given),
         _load(AppviewSettings, given),
         _load(EmbeddingSettings, given),
+        _load(SpacesSettings, given),
     )
 
 

@@ -26,9 +26,9 @@ from indexer.resync.waits import next_wait_s
 from indexer.store import fetches
 from indexer.store.fetches import SharedClock, Sweep, database_clock
 from memory.database import Database
+from memory.did_documents import is_resolvable
 from memory.errors import Rejected
 from memory.outbound_errors import HostUnavailable
-from memory.resolver import is_resolvable
 
 ATTEMPTS: Final = 6  # to read on where a server does not answer
 LONGEST_WAIT_S: Final = 600.0  # that a server may ask for

@@ -28,6 +28,7 @@ from urllib.parse import parse_qs, urlsplit
 from indexer.verify.car import read_car
 from memory.identifiers import cid_text
 from tests.builders import RepoBuilder, write_car
+from tests.deadline import DEADLINE_S
 from tests.fakes.repo_lists import RepoLists
 
 CAR: Final = "application/vnd.ipld.car"
@@ -124,7 +125,7 @@ class Pds:
 
     async def until(self, condition: Callable[[Pds], bool]) -> None:
         """Waits for something that shows here."""
-        async with asyncio.timeout(60), self.changed:
+        async with asyncio.timeout(DEADLINE_S), self.changed:
             await self.changed.wait_for(lambda: condition(self))
 
     async def until_asked(self, method: str, times: int = 1) -> None:

@@ -16,6 +16,7 @@ from websockets.utils import accept_key
 
 from indexer.messages import Message
 from indexer.socket import SourceUnavailable, Stream
+from tests.deadline import DEADLINE_S
 
 UPGRADED = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: "
 
@@ -113,6 +114,6 @@ async def receive_all(connection: Stream) -> tuple[list[Message], str]:
 
 async def until(condition: Callable[[], bool]) -> None:
     """Lets everybody else go on until it holds."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(DEADLINE_S):
         while not condition():  # noqa: ASYNC110  nothing tells of it
             await asyncio.sleep(0)

@@ -17,6 +17,7 @@ from websockets.http11 import Request, Response
 
 from indexer.arrivals import Source, SourceKind
 from tests.builders import decode_frame_parts, encode_frame
+from tests.deadline import DEADLINE_S
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,7 @@ class Relay:
 
     async def until(self, condition: Callable[[Relay], bool]) -> None:
         """Waits for something that shows here."""
-        async with asyncio.timeout(60), self.changed:
+        async with asyncio.timeout(DEADLINE_S), self.changed:
             await self.changed.wait_for(lambda: condition(self))
 
     async def until_connected(self, times: int = 1) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from appview.access import Credential, read_credential
+from appview.jwt import UnjudgedToken
 from appview.refusals import AuthenticationRequired, BadJwt, InvalidRequest, InvalidToken
-from appview.service_auth import UnjudgedToken
 from appview.tokens import AccessToken, make_access_token
 from tests.builders import START, SigningKey
 from tests.fakes.identities import MARA, NOOR

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from appview.jwt import CLOCK_SKEW, MAX_JTI_CHARS, MAX_TOKEN_BYTES, SignedToken, read_token
 from appview.refusals import (
     AuthenticationRequired,
     BadJwt,
@@ -20,7 +21,7 @@ from appview.refusals import (
     BadJwtType,
     JwtExpired,
 )
-from appview.service_auth import CLOCK_SKEW, MAX_JTI_CHARS, MAX_TOKEN_BYTES, ServiceToken, judge_token, read_token
+from appview.service_auth import judge_token
 from memory.signatures import parse_did_key
 from tests.builders import P256_ORDER, SigningKey
 from tests.service_tokens import ALGORITHMS, OWN_DID, SEARCH, Curve, base64url, claims, signed, signed_raw
@@ -34,7 +35,7 @@ KEY = parse_did_key(SIGNER.did_key)
 curves = pytest.mark.parametrize("curve", ALGORITHMS)
 
 
-def judge(token: bytes) -> ServiceToken:
+def judge(token: bytes) -> SignedToken:
     return judge_token(read_token(token), own_did=OWN_DID, lxm=SEARCH, now=NOW)
 
 

@@ -156,7 +156,7 @@ def test_unknown_name_is_refused_with_the_nearest_known(name: str, nearest: str)
     assert caught.value.setting == name
 
 
-@pytest.mark.parametrize("name", ["EMBEDDING_QQQQQQQQQQQQQQQQ", "SPACES_XYZ", "APPVIEW_QQQQQQQQQQQQQQQQ"])
+@pytest.mark.parametrize("name", ["EMBEDDING_QQQQQQQQQQQQQQQQ", "SPACES_QQQQQQQQQQQQQQQQ", "APPVIEW_QQQQQQQQQQQQQQQQ"])
 def test_unknown_name_like_no_other_is_refused_with_the_page(name: str):
     with pytest.raises(Misconfigured, match=r"docs/settings\.md"):
         load({name: "x"})
