@@ -31,6 +31,7 @@ from memory.database import Database
 from memory.queries import Row
 from tests.builders import RepoBuilder, memory
 from tests.daemons import Clock, register
+from tests.deadline import DEADLINE_S
 from tests.fakes.directory import Directory, directory
 from tests.fakes.internet import LOOPBACK
 from tests.fakes.pds import Pds, pds
@@ -134,7 +135,7 @@ class World:
         search = None if origin is None else self.search(origin)
         if search is not None:
             await search.prepare()
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(DEADLINE_S):
             return await self.prepared(search, **options).run(named)
 
     async def track(self, *builders: RepoBuilder, state: str = "pending", asked: bool = True) -> None:

@@ -39,12 +39,16 @@ def pytest_configure(config: pytest.Config) -> None:
     kept_quiet.pytest_configure(config)
 
 
+def shared_memory() -> Path | None:
+    """A folder in memory, where there is room for clusters: cloning is the making of some hundred files."""
+    roomy = SHARED_MEMORY.is_dir() and shutil.disk_usage(SHARED_MEMORY).free > 2**30
+    return SHARED_MEMORY if roomy else None
+
+
 @pytest.fixture(scope="session")
 def cluster() -> Generator[Cluster]:
     """The embedded Postgres of this run, with the migrated template in it."""
-    # In memory where there is room: cloning is the making of some hundred files.
-    roomy = SHARED_MEMORY.is_dir() and shutil.disk_usage(SHARED_MEMORY).free > 2**30
-    folder = Path(tempfile.mkdtemp(prefix="memory-appview-tests-", dir=SHARED_MEMORY if roomy else None))
+    folder = Path(tempfile.mkdtemp(prefix="memory-appview-tests-", dir=shared_memory()))
     folder.chmod(0o711)  # as root, Postgres runs as another user
     try:
         with hold_cluster(folder / "postgres", Tuning(fsync=False)) as running:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-DEADLINE_S = 60.0
+DEADLINE_S = 180.0  # of what comes within a second, unless the machine has much else to do
 POLL_S = 0.02
 
 _Result = TypeVar("_Result")

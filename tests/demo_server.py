@@ -26,13 +26,13 @@ from indexer.recording import read_frames
 from memory.cluster import Cluster
 from memory.database import open_database
 from memory.identity import PlcExport
+from tests.deadline import DEADLINE_S
 from tests.doctor_servers import free_port
 from tests.meaning import embed_all, embedded_model
 from tests.recorded import replay
 
 ROOT = Path(__file__).parents[1]
 DEMO = ROOT / "tests" / "recordings" / "demo"
-START_S = 60.0
 
 
 @contextmanager
@@ -92,11 +92,11 @@ def served(database_url: str) -> Generator[str]:
 
 
 def _until_healthy(process: subprocess.Popen[bytes], url: str) -> None:
-    deadline = time.monotonic() + START_S
+    deadline = time.monotonic() + DEADLINE_S
     while True:
         assert process.poll() is None, "the server ended by itself"
         try:
-            httpx.get(f"{url}/xrpc/_health", timeout=START_S)
+            httpx.get(f"{url}/xrpc/_health", timeout=DEADLINE_S)
             return
         except httpx.TransportError:
             assert time.monotonic() < deadline, "the server does not answer"

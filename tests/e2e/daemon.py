@@ -15,10 +15,10 @@ from typing import Any
 
 import httpx
 
+from tests.deadline import DEADLINE_S
 from tests.e2e.node import ROOT
 from tests.processes import WITHOUT_MODEL
 
-DEADLINE_S = 40.0
 POLL_S = 0.05
 
 

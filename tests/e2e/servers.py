@@ -52,12 +52,12 @@ class Network:
 
     async def set_outage(self, on: bool) -> None:
         """Lets the directory answer everything with 503, or nothing any more."""
-        async with httpx.AsyncClient() as client:
+        async with httpx.AsyncClient(timeout=30) as client:
             (await client.post(f"{self.plc_url}/_test/outage", json={"on": on})).raise_for_status()
 
     async def asked(self) -> int:
         """How many requests the directory had."""
-        async with httpx.AsyncClient() as client:
+        async with httpx.AsyncClient(timeout=30) as client:
             return int((await client.get(f"{self.plc_url}/_test/stats")).json()["requests"])
 
 

@@ -143,7 +143,7 @@ async def test_status_says_what_it_heals(world: World) -> None:
     alice = await world.account()
     await alice.create(memory("one"))
     await world.same(alice)
-    await world.daemon.kill()
+    await world.kill()
     async with world.database.transaction() as conn:
         await conn.execute("update repos set state = 'desynchronized', reason = 'sync' where repo = $1", alice.did)
     process = await asyncio.create_subprocess_exec(

@@ -107,7 +107,7 @@ async def test_first_start_follows_what_comes_from_then_on(network, database, da
         await alice.create(memory("Likes tea."))
         await bob.create(memory("Plays the cello."))
         await world.same(alice, bob)
-        assert await world.daemon.ready()
+        await until(world.daemon.ready, "a daemon that is ready")
         status = await world.daemon.status()
         assert {cursor["source"] for cursor in status["cursors"]} == set(world.sources)
         # A PDS may still send what was written in the second before.

@@ -12,13 +12,14 @@ from indexer.store import leases
 from memory.database import Database
 from memory.identifiers import COLLECTION
 from tests.builders import memory
+from tests.deadline import DEADLINE_S
 from tests.e2e.accounts import Account, new_account
 from tests.e2e.comparison import assert_same, handle_of, not_healed
-from tests.e2e.daemon import DEADLINE_S, Daemon, environment, until
+from tests.e2e.daemon import Daemon, environment, until
 from tests.e2e.servers import Network, Pds
 from tests.fakes.proxy import Proxy, proxy
 
-HEALING_S = 120.0  # the claim of one who was killed, and some attempts with the waits between them
+HEALING_S = 300.0  # the claim of one who was killed, and some attempts with the waits between them
 
 
 @dataclass
@@ -97,6 +98,11 @@ class World:
 
         await self._until(done, f"all of {wanted}")
 
+    async def kill(self) -> None:
+        """The daemon dies, and whom it had started ends a moment later. What that stores until then happened before."""
+        await self.daemon.kill()
+        await self._until(self._is_left_alone, "the end of whoever was killed")
+
     async def revive(self) -> None:
         """The daemon dies and is started again, so much later that nobody holds a lease."""
         await self.daemon.kill()
@@ -109,9 +115,7 @@ class World:
 
         So is every handle that could not be asked for, however often.
         """
-        await self.daemon.kill()
-        # Whom it had started ends a moment later. What that stores until then happened before.
-        await self._until(self._is_left_alone, "the end of whoever was killed")
+        await self.kill()
         async with self.database.transaction() as conn:
             await conn.execute("update identities set resolved_at = resolved_at - interval '15 minutes'")
             await conn.execute("update requests set not_before = not_before - interval '15 minutes'")

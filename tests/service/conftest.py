@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Generator
+from dataclasses import replace
+from functools import partial
 
 import pytest
 
+from memory import handles
 from memory.cluster import Cluster
+from memory.outbound import Limits
 from tests.conftest import TEMPLATE
+from tests.deadline import DEADLINE_S
 from tests.demo_server import served_demo
 from tests.fakes.directory import Directory, directory
 from tests.fakes.relay import Relay, relay
@@ -25,6 +30,13 @@ async def plc() -> AsyncGenerator[Directory]:
     """The directory of identities."""
     async with directory() as listening:
         yield listening
+
+
+@pytest.fixture
+def patient_look_ups(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No look-up is given up while a test holds the directory, however long it is about what it does meanwhile."""
+    monkeypatch.setattr("memory.resolver.Limits", partial(Limits, total_s=DEADLINE_S))
+    monkeypatch.setattr(handles, "_LIMITS", replace(handles._LIMITS, total_s=DEADLINE_S))
 
 
 @pytest.fixture(scope="session")

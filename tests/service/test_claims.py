@@ -16,6 +16,7 @@ from indexer.store.fetches import HostClaim
 from memory.errors import Misconfigured
 from memory.queries import StatementFailed
 from memory.tasks import TaskGroup
+from tests.deadline import DEADLINE_S
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 SECRET = "Mandarin"
@@ -58,7 +59,7 @@ class Work:
     async def until_all_are_asked(self) -> None:
         """Works until every claim was taken up, and is then told to stop."""
         with capture_logs() as self.logs:
-            async with asyncio.timeout(10), TaskGroup() as tasks:
+            async with asyncio.timeout(DEADLINE_S), TaskGroup() as tasks:
                 running = tasks.create_task(self.queue.run())
                 await self.all_asked.wait()
                 running.cancel()
@@ -158,7 +159,7 @@ async def test_place_that_becomes_free_while_claims_are_taken_is_taken_at_once()
         await ends[claim.repo].wait()
 
     queue = ClaimQueue(claim, answer, at_once=3, poll_s=3600)
-    async with asyncio.timeout(10), TaskGroup() as tasks:
+    async with asyncio.timeout(DEADLINE_S), TaskGroup() as tasks:
         running = tasks.create_task(queue.run())
         await third_is_asked.wait()
         running.cancel()

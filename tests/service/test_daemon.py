@@ -20,6 +20,8 @@ PARKED = "select count(*) from parked_commits"
 ASKED = "select count(*) from requests where kind = 'identity'"
 DAY = timedelta(days=1)
 
+pytestmark = pytest.mark.usefixtures("patient_look_ups")
+
 
 @pytest.fixture
 def alice() -> RepoBuilder:

@@ -16,7 +16,7 @@ from memory.database import Database, open_database
 from memory.embedded import hold_cluster
 from memory.schema import apply_migrations
 from tests.builders import RepoBuilder, Sequence, memory
-from tests.conftest import SHARED_MEMORY
+from tests.conftest import shared_memory
 from tests.daemons import know
 from tests.deadline import until
 from tests.doctor_servers import free_port
@@ -141,7 +141,7 @@ async def test_database_that_goes_and_comes_back_is_told_and_loses_nothing(
 
 @pytest.fixture
 def data_dir() -> Generator[Path]:
-    folder = folder_in(SHARED_MEMORY if SHARED_MEMORY.is_dir() else None, 0o711)
+    folder = folder_in(shared_memory(), 0o711)
     yield folder / "postgres"
     shutil.rmtree(folder)
 

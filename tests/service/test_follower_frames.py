@@ -14,6 +14,7 @@ from indexer.store import leases
 from memory.database import Database
 from tests.builders import START, RepoBuilder, Sequence, encode_frame, memory
 from tests.daemons import daemon, know
+from tests.deadline import DEADLINE_S
 from tests.fakes.relay import Bytes, Cut, Raw, Relay
 from tests.feed import rkey
 from tests.websocket_frames import frame
@@ -191,7 +192,7 @@ async def test_bug_in_what_is_done_with_a_frame_ends_the_daemon(
             await fake.send(events[0])
             await running.until_cursor(fake.source, 1)
             await fake.send(events[1])
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(DEADLINE_S):
                 await running.task
 
 

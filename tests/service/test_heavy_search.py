@@ -14,11 +14,11 @@ from appview.search.query import ParsedQuery, parse_query
 from memory.database import Database
 from memory.space import ReadableSpaces
 from tests.api_client import NAMESPACE, Api, refused
+from tests.deadline import DEADLINE_S
 from tests.memory_rows import ALICE, MemoryRows
 from tests.searching import find_candidates
 
 SEARCH = f"/xrpc/{NAMESPACE}searchRecords"
-PATIENCE_S = 30  # of the test, should it fail
 
 
 class Held:
@@ -31,7 +31,7 @@ class Held:
 
         def admit_later(query: ParsedQuery, content: str) -> bool:
             loop.call_soon_threadsafe(self.reached.set)
-            assert self.let_go.wait(PATIENCE_S)
+            assert self.let_go.wait(DEADLINE_S)
             return admits(query, content)
 
         monkeypatch.setattr(ParsedQuery, "admits", admit_later)
@@ -47,7 +47,7 @@ async def test_others_are_answered_while_a_heavy_search_runs(
     held = Held(monkeypatch)
     try:
         search = asyncio.create_task(api.send("GET", SEARCH, params={"q": '"green tea"'}))
-        await asyncio.wait_for(held.reached.wait(), PATIENCE_S)
+        await asyncio.wait_for(held.reached.wait(), DEADLINE_S)
         assert (await api.send("GET", "/xrpc/_health")).status_code == 200
         assert len((await api.get("listRecords"))["records"]) == 1
         assert len((await api.get("searchRecords", q="tea"))["records"]) == 1
@@ -67,9 +67,9 @@ async def test_too_many_searches_at_once_are_sent_away_at_once(
     held = Held(monkeypatch)
     try:
         running = asyncio.create_task(api.send("GET", SEARCH, params={"q": '"green tea"'}))
-        await asyncio.wait_for(held.reached.wait(), PATIENCE_S)
+        await asyncio.wait_for(held.reached.wait(), DEADLINE_S)
         others = [asyncio.create_task(api.send("GET", SEARCH, params={"q": "tea"})) for _ in range(2)]
-        [sent_away], [waiting] = await asyncio.wait(others, return_when=asyncio.FIRST_COMPLETED, timeout=PATIENCE_S)
+        [sent_away], [waiting] = await asyncio.wait(others, return_when=asyncio.FIRST_COMPLETED, timeout=DEADLINE_S)
         response = await sent_away
         assert (refused(response).status, refused(response).error) == (503, "NotEnoughResources")
         assert response.headers["retry-after"] == "5"

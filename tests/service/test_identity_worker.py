@@ -24,6 +24,7 @@ from memory.resolver import LOOK_UP_INTERVAL, PLC_LIMITS, IdentityResolver, Reso
 from memory.store.identities import store_identity
 from memory.tasks import TaskGroup
 from tests.daemons import Clock
+from tests.deadline import DEADLINE_S
 from tests.fakes.directory import Mood, document
 from tests.fakes.identities import KEY, PDS, Owners, did_of
 from tests.fakes.internet import PUBLIC, Internet, internet_at
@@ -32,6 +33,9 @@ PLC = "plc.example"
 FLOOD = 3000
 HONEST = "did:web:honest.test"
 NEWCOMER, KNOWN = did_of("newcomer"), did_of("known")
+
+pytestmark = pytest.mark.usefixtures("patient_look_ups")
+
 ASK = """
 insert into requests (repo, kind, reason, requested_at, not_before, tracked)
 select did, 'identity', $4, $5, $2, $3 from unnest($1::text[]) as did
@@ -69,7 +73,7 @@ class Working:
     async def answered(self, *dids: str) -> None:
         """Returns once these are answered."""
         waiting = set(dids)
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(DEADLINE_S):
             while waiting:
                 load = await self.intake.take(100, 10**6)
                 waiting -= {each.repo for each in load.waiting if isinstance(each, WaitingRelease) and each.settled}
@@ -77,7 +81,7 @@ class Working:
     async def arrivals(self, count: int) -> list[Arrival]:
         """The next ones that release nothing."""
         arrivals: list[Arrival] = []
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(DEADLINE_S):
             while len(arrivals) < count:
                 load = await self.intake.take(100, 10**6)
                 assert not any(isinstance(each, WaitingRelease) for each in load.waiting)
@@ -169,8 +173,8 @@ async def test_claim_that_goes_wrong_is_counted_and_left_and_takes_no_other_alon
 
     monkeypatch.setattr(IdentityResolver, "resolve", go_wrong)
     async with working(database, internet) as work:
-        await work.ask([KNOWN], tracked=True)  # comes first
         with capture_logs() as logs:
+            await work.ask([KNOWN], tracked=True)  # comes first
             await work.ask([NEWCOMER, HONEST])
             await work.answered(NEWCOMER, HONEST)
         async with database.connection() as conn:

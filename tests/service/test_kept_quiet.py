@@ -32,7 +32,7 @@ from structlog.testing import capture_logs
 from memory.embedded import hold_cluster
 from memory.telemetry import get_logger, set_up_logging
 from tests.builders import RepoBuilder, memory
-from tests.conftest import SHARED_MEMORY
+from tests.conftest import shared_memory
 from tests.store.clusters import FAST, ask, folder_in
 
 SECRET = "Her sister keeps a spare key under the third flowerpot"
@@ -80,7 +80,7 @@ def test_scrape():
         client.get("http://a.test/metrics")
 
 def test_postgres():
-    folder = folder_in(SHARED_MEMORY if SHARED_MEMORY.is_dir() else None, 0o711)
+    folder = folder_in(shared_memory(), 0o711)
     with hold_cluster(folder / "postgres", FAST) as cluster, pytest.raises(asyncpg.PostgresError):
         ask(cluster, f"do $$ begin raise exception '{SECRET}'; end $$")
     shutil.rmtree(folder)

@@ -23,9 +23,11 @@ from tests.daemons import IMPATIENT, Running, daemon, know
 from tests.deadline import until
 from tests.fakes.relay import Relay, relay
 from tests.feed import rkey
+from tests.processes import WITHOUT_MODEL
 
 TTL = timedelta(seconds=10)
 TAKEOVER_MAX = timedelta(seconds=15)
+SLOW = timedelta(seconds=30)  # what a machine with much else to do may add to that
 SEEDS = int(os.environ.get("TEST_TWO_DAEMONS", "3"))
 REAL = Patience()
 
@@ -81,7 +83,7 @@ async def test_source_has_one_reader(database: Database, fake: Relay, alice: Rep
             await fake.send(alice.create(rkey(1), memory("one")))
             await first.until_memories(alice, "one")
             assert len(fake.cursors) == 1
-            assert first.metric("indexer_commits_applied_total") == 1
+            await until_applied(1, first)
 
 
 async def test_standby_takes_over_at_once_at_a_regular_stop(database: Database, fake: Relay, alice: RepoBuilder):
@@ -134,7 +136,7 @@ async def test_standby_takes_over_from_a_daemon_that_is_killed(
     killed = await asyncio.create_subprocess_exec(
         sys.executable,
         *("-m", "indexer", "run"),
-        env={**os.environ, "DATABASE_URL": database_url, "INDEXER_RELAY_URLS": fake.source.url},
+        env={**os.environ, **WITHOUT_MODEL, "DATABASE_URL": database_url, "INDEXER_RELAY_URLS": fake.source.url},
         stderr=asyncio.subprocess.DEVNULL,
     )
     await fake.until_connected()
@@ -148,7 +150,9 @@ async def test_standby_takes_over_from_a_daemon_that_is_killed(
         await fake.send(alice.create(rkey(1), memory("one")))
         await standby.until_memories(alice, "one")
         async with database.connection() as conn:
-            assert await conn.fetchval("select clock_timestamp()") - killed_at < TAKEOVER_MAX
+            assert await conn.fetchval("select clock_timestamp()") - killed_at < TAKEOVER_MAX + SLOW
+    # It waits for no more than the lease of the dead and one look at it.
+    assert REAL.lease_ttl + timedelta(seconds=REAL.lease_renewal_s) < TAKEOVER_MAX
     assert fake.cursors == [None, 101]
 
 
@@ -188,8 +192,15 @@ async def settle(running: Running, people: list[RepoBuilder]) -> None:
         assert {row["rkey"] for row in rows} == wanted
 
 
-def applied(*daemons: Running) -> float:
-    return sum(running.metric("indexer_commits_applied_total") for running in daemons)
+async def until_applied(commits: int, first: Running, *others: Running) -> None:
+    """Waits until that many are counted, which is after they show; never more."""
+
+    def are_applied() -> bool:
+        applied = sum(running.metric("indexer_commits_applied_total") for running in (first, *others))
+        assert applied <= commits
+        return applied == commits
+
+    await first.until_true(are_applied)
 
 
 @pytest.mark.parametrize("case", range(SEEDS))
@@ -221,7 +232,7 @@ async def test_two_daemons_on_different_sources_apply_everything_once(
         await settle(left, people)
         for fake in (one, other):
             await left.until_cursor(fake.source, len(frames))
-        assert applied(left, right) == len(frames)
+        await until_applied(len(frames), left, right)
         assert await left.value("select count(*) from memory_versions") == len(frames)
 
 
@@ -250,5 +261,5 @@ async def test_two_daemons_on_the_same_source_lose_nothing_while_the_lease_wande
             await fake.until_connected(connected + 1)
         await settle(left, people)
         await left.until_cursor(fake.source, len(frames))
-        assert applied(left, right) == len(frames)
+        await until_applied(len(frames), left, right)
         assert await left.value("select count(*) from memory_versions") == len(frames)

@@ -11,7 +11,7 @@ import pytest
 from memory.database import Database
 from memory.errors import Rejected, Unavailable
 from memory.identity import BadIdentity
-from memory.outbound import Outbound
+from memory.outbound import Limits, Outbound
 from memory.outbound_hosts import Hosts
 from memory.resolver import (
     LOOK_UP_INTERVAL,
@@ -21,6 +21,7 @@ from memory.resolver import (
     Resolved,
 )
 from memory.tasks import TaskGroup
+from tests.deadline import DEADLINE_S
 from tests.fakes.directory import Mood, directory, document
 from tests.fakes.identities import (
     INSTANT,
@@ -40,6 +41,8 @@ from tests.fakes.identities import (
     world_at,
 )
 from tests.fakes.internet import LOOPBACK, Names
+
+pytestmark = pytest.mark.usefixtures("patient_look_ups")
 
 
 @pytest.fixture
@@ -155,7 +158,7 @@ async def test_slow_hosts_of_forged_dids_hold_up_no_look_up_at_others(database: 
         async with Outbound(names, hosts, allowed=LOOPBACK) as outbound:
             evil = [f"http://h{n}.evil.example:{slow.port}/" for n in range(300)]
             slow.mood = Mood.HELD
-            flood = [asyncio.create_task(outbound.get(url)) for url in evil]
+            flood = [asyncio.create_task(outbound.get(url, Limits(total_s=DEADLINE_S))) for url in evil]
             await slow.until_asked(16)
             fast.documents[MARA] = mara_document()
             resolver = IdentityResolver(outbound, Owners(), database, tasks, plc_url=fast.url, clock=Clock())

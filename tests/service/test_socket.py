@@ -22,6 +22,7 @@ from indexer.socket import (
     SourceUnavailable,
     subscribe,
 )
+from tests.deadline import DEADLINE_S
 from tests.fakes.internet import Authority
 from tests.fakes.raw_source import UPGRADED, Behave, RawSource, Visit, raw_source, receive_all, says, until
 from tests.websocket_frames import BINARY, CLOSE, CONT, PING, PONG, close, fragments, frame
@@ -258,7 +259,8 @@ async def test_connection_without_a_farewell_was_cut(rest: bytes):
 # Farewells
 
 
-async def test_farewell_is_said_and_what_comes_meanwhile_discarded():
+async def test_farewell_is_said_and_what_comes_meanwhile_discarded(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(socket, "CLOSE_TIMEOUT_S", DEADLINE_S)
     heard: list[bytes] = []
 
     async def behave(visit: Visit) -> None:
@@ -287,7 +289,9 @@ async def test_source_that_does_not_return_a_farewell_is_left(monkeypatch: pytes
         await source.gone.wait()
 
 
-async def test_what_was_sent_before_the_source_heard_the_farewell_is_received():
+async def test_what_was_sent_before_the_source_heard_the_farewell_is_received(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(socket, "CLOSE_TIMEOUT_S", DEADLINE_S)
+
     async def behave(visit: Visit) -> None:
         await visit.send(visit.consent)
         await visit.hear_until(Opcode.CLOSE)

@@ -23,6 +23,7 @@ from memory.database import Database
 from memory.errors import Misconfigured
 from memory.identifiers import NAMESPACE
 from tests.api_client import Api
+from tests.deadline import DEADLINE_S
 
 FOLDER = Path(appview.web.__file__).parent
 ROOT = Path(__file__).parents[2]
@@ -136,7 +137,7 @@ def play(expression: str) -> object:
     if not NODE.exists():
         pytest.skip("there is no node here")
     command = (NODE, "--eval", PLAYED, "--", FOLDER / "page.js", expression)
-    return json.loads(subprocess.run(command, capture_output=True, check=True, timeout=60).stdout)
+    return json.loads(subprocess.run(command, capture_output=True, check=True, timeout=DEADLINE_S).stdout)
 
 
 BOTH = '{lexical: {rank: 2, raw: "2.426356"}, semantic: {rank: 11, raw: "0.793793"}, fused: "0.523988"}'
@@ -216,9 +217,9 @@ async def test_serve_answers_until_it_is_told_to_stop(database_url: str) -> None
         *command, cwd=ROOT, env=environment, stderr=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
     )
     assert process.stderr is not None
-    started = await asyncio.wait_for(process.stderr.readline(), 30)
+    started = await asyncio.wait_for(process.stderr.readline(), DEADLINE_S)
     assert b"api_started" in started
-    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=DEADLINE_S) as client:
         assert (await client.get("/xrpc/_health")).json() == {"version": VERSION}
         secret = "very-secret-words"
         for path in (f"/xrpc/dev.bastienrobert.memory.searchRecords?q={secret}", f"/{secret}"):
@@ -228,7 +229,7 @@ async def test_serve_answers_until_it_is_told_to_stop(database_url: str) -> None
         for path in ("/xrpc/_health", "/"):  # answered like any other request
             assert (await client.get(path, headers=upgrade)).status_code == 200
     process.send_signal(signal.SIGTERM)
-    output, log = await asyncio.wait_for(process.communicate(), 30)
+    output, log = await asyncio.wait_for(process.communicate(), DEADLINE_S)
     assert process.returncode == 0
     assert b"api_stopped" in log
     assert secret.encode() not in output + log
@@ -242,6 +243,6 @@ async def test_serve_ends_with_two_for_what_can_be_mended(database_url: str) -> 
             env={**os.environ, "DATABASE_URL": database_url},
             stderr=asyncio.subprocess.PIPE,
         )
-        _, told = await asyncio.wait_for(process.communicate(), 30)
+        _, told = await asyncio.wait_for(process.communicate(), DEADLINE_S)
     assert process.returncode == 2
     assert b"is taken" in told

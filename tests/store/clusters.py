@@ -13,7 +13,7 @@ from pathlib import Path
 
 import asyncpg
 
-from memory.cluster import Cluster, open_lock, try_lock
+from memory.cluster import HOLDERS_LOCK, SERVER_LOCK, Cluster, open_lock, try_lock
 from memory.embedded import Tuning
 
 ROOT = Path(__file__).parents[2]
@@ -65,12 +65,24 @@ def folder_in(parent: Path | None, mode: int) -> Path:
 
 
 def is_running(cluster: Cluster) -> bool:
-    with open_lock(cluster.home / "server.lock") as server:
-        return not try_lock(server)
+    """Whether a process of the server is left."""
+    if _is_free(cluster):
+        return False
+    if (cluster.data / "postmaster.pid").exists():
+        return True
+    # A keeper that sees to the end of a server has the lock for as long as it looks: it has finished after this.
+    with open_lock(cluster.home / HOLDERS_LOCK) as holders:
+        fcntl.flock(holders, fcntl.LOCK_SH)
+        return not _is_free(cluster)
+
+
+def _is_free(cluster: Cluster) -> bool:
+    with open_lock(cluster.home / SERVER_LOCK) as server:
+        return try_lock(server)
 
 
 def wait_until_stopped(cluster: Cluster) -> None:
-    with open_lock(cluster.home / "server.lock") as server:
+    with open_lock(cluster.home / SERVER_LOCK) as server:
         fcntl.flock(server, fcntl.LOCK_EX)
 
 

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import SHARED_MEMORY
+from tests.conftest import shared_memory
 from tests.store.clusters import folder_in
 
 
 @pytest.fixture(scope="module")
 def data_dir() -> Generator[Path]:
     """Where the tests of this module keep one cluster, which they start and stop in turn."""
-    folder = folder_in(SHARED_MEMORY if SHARED_MEMORY.is_dir() else None, 0o711)
+    folder = folder_in(shared_memory(), 0o711)
     yield folder / "postgres"
     shutil.rmtree(folder)
 

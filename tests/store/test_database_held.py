@@ -10,7 +10,7 @@ import pytest
 
 from memory import database as connections
 from memory.database import Database, open_database
-from tests.deadline import until
+from tests.deadline import DEADLINE_S, until
 from tests.fakes.gate import Gate, gate
 
 Sleep = Callable[[Database], Coroutine[Any, Any, None]]
@@ -54,7 +54,7 @@ async def give_up(sleep: Sleep, behind: Database, way: Gate, database: Database)
     await until(asleep)
     way.hold()
     sleeping.cancel()
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(DEADLINE_S):
         await asyncio.wait([sleeping])
     return sleeping
 

@@ -14,6 +14,7 @@ from memory.database import Database
 from memory.embedding import Absent
 from memory.errors import Misconfigured, Unavailable
 from tests.builders import memory
+from tests.deadline import DEADLINE_S
 from tests.embedding_double import (
     Double,
     add,
@@ -146,7 +147,7 @@ async def test_writer_waits_for_no_worker_that_holds_a_claim(database: Database)
         await feed.send(alice.update(rkey(1), memory("coffee")), alice.delete(rkey(2)))
 
     double.meanwhile = write
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(DEADLINE_S):
         await worker_of(database, double).step()
     assert await value(database, "select count(*) from embeddings") == 0
 
@@ -157,7 +158,7 @@ async def test_memory_that_is_being_changed_is_not_waited_for(database: Database
     await written(feed, "alice", "tea", "jazz")
     async with database.transaction() as writing:
         await writing.execute("update memories set masked_from = null where rkey = $1", rkey(1))
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(DEADLINE_S):
             await worker_of(database, double).step()
         assert await value(database, "select array_agg(rkey) from embeddings") == [rkey(2)]
     await work_off(database, worker_of(database, double))

@@ -17,6 +17,7 @@ from indexer.store.embeddings import Lane, Turn
 from memory.database import Database
 from memory.embedding import split_passages
 from tests.builders import RepoBuilder, memory
+from tests.deadline import DEADLINE_S
 from tests.embedding_double import (
     UNHURRIED,
     Double,
@@ -234,7 +235,7 @@ async def test_lease_is_renewed_while_a_text_is_embedded(database: Database):
 
     async def long() -> None:
         await lapse_leases(database)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(DEADLINE_S):
             while not await value(database, "select not_before > clock_timestamp() from embedding_requests"):
                 pass
 

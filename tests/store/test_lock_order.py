@@ -26,6 +26,7 @@ from indexer.writer import Writer
 from memory.database import Database, open_database
 from memory.tasks import TaskGroup
 from tests.builders import tid
+from tests.deadline import DEADLINE_S
 from tests.feed import LIMITS, LONG_AGO, RELAY, Feed
 
 STRANGERS = [f"did:plc:{letter * 24}" for letter in "abcdefgh"]
@@ -71,7 +72,7 @@ async def write(database: Database, arrivals: Sequence[Arrival]) -> None:
 
 async def meet(database: Database, stopper: str, middle: str, *writes: Callable[[], object]) -> None:
     """Each write begins once those before it wait for a lock; the first waits for what `stopper` locks of `middle`."""
-    async with asyncio.timeout(30), TaskGroup() as tasks, database.transaction() as conn:
+    async with asyncio.timeout(DEADLINE_S), TaskGroup() as tasks, database.transaction() as conn:
         await conn.execute(stopper, middle)
         for count, begin in enumerate(writes, start=1):
             tasks.create_task(begin())  # pyright: ignore[reportArgumentType]

@@ -32,6 +32,7 @@ from memory.identity import Identity
 from memory.queries import Connection, StatementFailed, StatementTimedOut
 from memory.tasks import TaskGroup
 from tests.builders import RepoBuilder, SigningKey, Write, memory
+from tests.deadline import DEADLINE_S
 from tests.feed import RELAY, Feed, rkey, tally
 from tests.recorded import contents
 
@@ -152,7 +153,7 @@ async def test_writers_at_once_end_as_one(database: Database, seed: int):
         strangers = [feeds[0].account(f"{number} stranger {name}", known=False) for name in range(12)]
         lives = [life(person, draw) for person in people]
         lives += [[stranger.create(rkey(1), memory("tea"))] for stranger in strangers] + [[b"junk", b"junk", b"more"]]
-        async with asyncio.timeout(60), TaskGroup() as tasks:
+        async with asyncio.timeout(DEADLINE_S), TaskGroup() as tasks:
             for feed in feeds:
                 own = random.Random(draw.random())
                 tasks.create_task(play(feed, interleave(lives, own), own))
@@ -186,7 +187,7 @@ async def test_writers_that_meet_the_same_strangers_never_wait_in_a_circle(
     strangers = sorted((first.account(f"stranger {name}", known=False) for name in range(3)), key=lambda each: each.did)
     frames = [stranger.create(rkey(1), memory("tea")) for stranger in strangers]
     middle = strangers[1]
-    async with asyncio.timeout(30), TaskGroup() as tasks, database.transaction() as conn:
+    async with asyncio.timeout(DEADLINE_S), TaskGroup() as tasks, database.transaction() as conn:
         await conn.execute(row_of_another, middle.did, middle.rev, RELAY.url)
         tasks.create_task(first.send(*frames))
         await waiting(database, 1)

@@ -49,7 +49,7 @@ class NameServer(asyncio.DatagramProtocol):
 
 @asynccontextmanager
 async def names(
-    zone: Zone, change: Callable[[Message], None] = lambda _: None
+    zone: Zone, change: Callable[[Message], None] = lambda _: None, *, patience_s: float = 5.0
 ) -> AsyncGenerator[tuple[DnsNames, NameServer]]:
     server = NameServer(zone, change)
     loop = asyncio.get_running_loop()
@@ -57,9 +57,9 @@ async def names(
     resolver = Resolver(configure=False)
     resolver.nameservers = ["127.0.0.1"]
     resolver.port = transport.get_extra_info("sockname")[1]
-    resolver.timeout = 0.1
+    resolver.timeout = 0.6 * patience_s
     try:
-        yield DnsNames(resolver, timeout_s=0.15), server
+        yield DnsNames(resolver, timeout_s=patience_s), server
     finally:
         transport.close()
 
@@ -79,7 +79,7 @@ async def test_host_of_one_family_has_the_addresses_of_that():
 
 @pytest.mark.parametrize("other", [SERVFAIL, None])
 async def test_one_family_is_enough_when_the_question_for_the_other_fails(other: Rcode | None):
-    async with names({("pds.example", "A"): ["9.9.9.9"], ("pds.example", "AAAA"): other}) as (dns, _):
+    async with names({("pds.example", "A"): ["9.9.9.9"], ("pds.example", "AAAA"): other}, patience_s=1.0) as (dns, _):
         assert await dns.addresses("pds.example") == [ip_address("9.9.9.9")]
 
 
@@ -95,7 +95,7 @@ async def test_question_without_an_answer_is_no_proof_that_there_is_no_host(
     first: Rcode | list[str] | None, second: Rcode | None
 ):
     for a, aaaa in ((first, second), (second, first)):
-        async with names({("pds.example", "A"): a, ("pds.example", "AAAA"): aaaa}) as (dns, _):
+        async with names({("pds.example", "A"): a, ("pds.example", "AAAA"): aaaa}, patience_s=0.15) as (dns, _):
             with pytest.raises(DnsUnavailable, match=r"pds\.example"):
                 await dns.addresses("pds.example")
 
