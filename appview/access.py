@@ -8,10 +8,13 @@ from datetime import datetime
 from typing import Final
 
 from appview.issuers import Issuers
+from appview.jwt import SignedToken, UnjudgedToken, read_token
 from appview.refusals import (
+    AccessTokenRequired,
     AuthenticationRequired,
     BadJwt,
     BadJwtAudience,
+    BadJwtSignature,
     InvalidRequest,
     InvalidToken,
     JwtReplayed,
@@ -20,11 +23,12 @@ from appview.refusals import (
     SpaceNotReadable,
 )
 from appview.representation import Headers
-from appview.service_auth import UnjudgedToken, judge_token, read_token
+from appview.service_auth import judge_notification, judge_token
 from appview.store.access import is_token_kept, use_service_token
+from appview.store.grants import is_authority, load_readable_spaces
 from appview.tokens import PREFIX, AccessToken, parse_access_token
 from memory.database import Database
-from memory.resolver import is_resolvable
+from memory.did_documents import is_resolvable
 from memory.space import ReadableSpaces
 
 _MAX_HEADER_BYTES: Final = 8192
@@ -102,26 +106,57 @@ class Access:
                 raise refusal
 
     async def _holder(self, token: AccessToken) -> Viewer:
+        now = self._clock()
         async with self._database.connection() as conn:
-            if not await is_token_kept(conn, token, now=self._clock()):
+            if not await is_token_kept(conn, token, now=now):
                 raise InvalidToken
-        # Here the Spaces enter that were granted to this very token, of an account that is active.
-        return Viewer(f"{token.did} {token.id}", ReadableSpaces.public_only(), token.did, token.id)
+            # Whatever is asked for: so nothing tells one Space that may not be read from another.
+            spaces = await load_readable_spaces(conn, token.did, token.id, now=now)
+        return Viewer(f"{token.did} {token.id}", spaces, token.did, token.id)
 
     async def _issuer(self, unjudged: UnjudgedToken, address: str, lxm: str, *, acts: bool) -> Viewer:
         if self._own_did is None:
-            raise BadJwtAudience("This server has no DID, so no JWT can be for it.")
+            raise _no_did()
         token = judge_token(unjudged, own_did=self._own_did, lxm=lxm, now=self._clock())
-        jti_sha256 = token.jti_sha256()
-        if acts and jti_sha256 is None:
-            raise BadJwt("The JWT must have a jti, for it is good once.")
+        if acts:
+            _require_jti(token)
         await self._issuers.require_signature(token, address)
-        if acts and jti_sha256 is not None:
-            async with self._database.connection() as conn:
-                if not await use_service_token(conn, token.issuer, jti_sha256, expires_at=token.expires_at):
-                    raise JwtReplayed
+        if acts:
+            await self._use(token)
         # Service auth names an account, not an app: it never reads more than what is public.
         return Viewer(token.issuer, ReadableSpaces.public_only(), token.issuer)
+
+    async def authority(self, credential: Credential, address: str, lxm: str) -> Viewer:
+        """The authority of a Space that was opened here, which tells something by the method `lxm`.
+
+        Nobody is looked up for the sake of another. Who has no such Space is told the same as whoever forges: which
+        Spaces are opened here is no stranger's matter. Raises what `viewer` raises for service auth that does not hold.
+        """
+        if isinstance(credential.shown, Refusal):
+            raise credential.shown
+        if isinstance(credential.shown, AccessToken):
+            raise ServiceAuthRequired
+        if self._own_did is None:
+            raise _no_did()
+        token = judge_notification(credential.shown, own_did=self._own_did, lxm=lxm, now=self._clock())
+        _require_jti(token)
+        async with self._database.connection() as conn:
+            known = await is_authority(conn, token.issuer)
+        if not known:
+            raise BadJwtSignature
+        try:
+            await self._issuers.require_signature(token, address)
+        except Refusal:
+            raise BadJwtSignature from None
+        await self._use(token)
+        return Viewer(token.issuer, ReadableSpaces.public_only(), token.issuer)
+
+    async def _use(self, token: SignedToken) -> None:
+        """Use up a token that is good once. Raise JwtReplayed if it was before."""
+        jti_sha256 = _require_jti(token)
+        async with self._database.connection() as conn:
+            if not await use_service_token(conn, token.issuer, jti_sha256, expires_at=token.expires_at):
+                raise JwtReplayed
 
 
 def require_service_auth(viewer: Viewer) -> str:
@@ -133,6 +168,21 @@ def require_service_auth(viewer: Viewer) -> str:
     return viewer.did
 
 
+def require_viewer(viewer: Viewer) -> str:
+    """The DID of whoever asks. Raise AuthenticationRequired where nobody is said to."""
+    if viewer.did is None:
+        raise AuthenticationRequired
+    return viewer.did
+
+
+def require_access_token(viewer: Viewer) -> tuple[str, str]:
+    """The DID of a viewer and the id of their access token. Raise AuthenticationRequired or AccessTokenRequired."""
+    did = require_viewer(viewer)
+    if viewer.token is None:
+        raise AccessTokenRequired
+    return did, viewer.token
+
+
 def require_readable(spaces: ReadableSpaces, asked: Iterable[str]) -> None:
     """Raise SpaceNotReadable unless every Space that was asked for may be read.
 
@@ -140,6 +190,17 @@ def require_readable(spaces: ReadableSpaces, asked: Iterable[str]) -> None:
     """
     if not all(space in spaces for space in asked):
         raise SpaceNotReadable
+
+
+def _require_jti(token: SignedToken) -> bytes:
+    jti_sha256 = token.jti_sha256()
+    if jti_sha256 is None:
+        raise BadJwt("The JWT must have a jti, for it is good once.")
+    return jti_sha256
+
+
+def _no_did() -> BadJwtAudience:
+    return BadJwtAudience("This server has no DID, so no JWT can be for it.")
 
 
 def _read_authorization(authorization: bytes) -> Credential:

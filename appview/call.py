@@ -10,12 +10,16 @@ from datetime import datetime
 from typing import Final, Protocol, TypeAlias
 
 from appview.access import Viewer
+from appview.issuers import Issuers
 from appview.page_cursor import PageCursors, Place, Question
 from appview.parameters import Parameters
+from appview.rates import Rates
 from appview.refusals import TooBusy
+from appview.spaces.exchange import Exchange
 from appview.store.stats import RecentTotals
 from memory.database import Database
 from memory.query_embedding import NoVector
+from memory.sealed import SealingKeys
 
 # Of fourteen connections, with four searches of two each.
 _WALKS_AT_ONCE: Final = 2
@@ -56,6 +60,17 @@ class QueryModels(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True, repr=False)
+class SpaceOpening:
+    """What opens Spaces. How often is counted by viewer, and by authority, whose host is asked each time."""
+
+    issuers: Issuers
+    exchange: Exchange
+    keys: SealingKeys
+    viewers: Rates
+    authorities: Rates
+
+
 @dataclass(frozen=True, slots=True)
 class Resources:
     """What every answer is made with. Searches take turns, so that they leave connections and time to other answers.
@@ -73,6 +88,7 @@ class Resources:
     streams: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_STREAMED_PAGES_AT_ONCE))
     query_models: QueryModels | None = None  # None: searches are lexical
     search_model: str | None = None  # instead of the one that serves
+    opening: SpaceOpening | None = None  # None: no Space can be opened
 
     def walk(self, *, narrowed: bool) -> AbstractAsyncContextManager[None]:
         """A turn at a list, if it is `narrowed` by what no index helps with. Raise TooBusy."""
@@ -87,6 +103,7 @@ class Call:
     viewer: Viewer
     parameters: Parameters
     resources: Resources
+    address: str = ""  # the network that it comes from; empty: this very machine
 
     def seal_cursor(self, place: Place) -> str:
         """The page cursor that leads on from `place`."""

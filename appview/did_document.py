@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from memory.service_did import APPVIEW_FRAGMENT
+from memory.space_protocol import SYNCER_FRAGMENT, SYNCER_TYPE
 
-SYNCER_FRAGMENT: Final = "#atproto_space_syncer"
-
-_SERVICES: Final = ((APPVIEW_FRAGMENT, "MemoryAppView"), (SYNCER_FRAGMENT, "AtprotoSpaceSyncer"))
+_SERVICES: Final = ((APPVIEW_FRAGMENT, "MemoryAppView"), (SYNCER_FRAGMENT, SYNCER_TYPE))
 
 
 def did_document(did: str, url: str) -> dict[str, object]:

@@ -75,6 +75,7 @@ class Request:
     query: bytes
     headers: Headers
     receive: Receive
+    address: str | None  # the network that it comes from; null: this very machine
 
     def header(self, name: bytes) -> bytes:
         """The first header of that name, which is in lower case; empty if there is none."""
@@ -109,11 +110,14 @@ class Request:
 class Action:
     """What a request wants to do, as whoever signs a service-auth token for it has to name it.
 
-    `lxm`: the method. `acts`: it changes something, so that a token is good for it once.
+    `lxm`: the method. `acts`: it changes something, so that a token is good for it once. `sealed`: its answer is for
+    nobody else, whatever it draws on. `of_authority`: it is for authorities of Spaces, to tell what happens there.
     """
 
     lxm: str
     acts: bool = False
+    sealed: bool = False
+    of_authority: bool = False
 
 
 class Face(Protocol):
@@ -208,7 +212,7 @@ class Edge:
     async def _answer(self, request: Request, scope: Scope, told: _Told) -> Reply:
         if len(scope.get("raw_path") or b"") + len(request.query) > MAX_URL_BYTES:
             raise UrlTooLong(f"A URL may have {MAX_URL_BYTES:,} bytes; searches also take POST.")
-        viewer = await self._viewer(request, address_of(scope), told)
+        viewer = await self._viewer(request, request.address, told)
         return await self.face.answer(request, viewer)
 
     async def _viewer(self, request: Request, address: str | None, told: _Told) -> Viewer:
@@ -222,7 +226,7 @@ class Edge:
             return ANYBODY
         told.signed_in = True
         viewer = await self._find_viewer(credential, address, action, told)
-        told.sealed = bool(viewer.spaces.spaces) or action.acts
+        told.sealed = bool(viewer.spaces.spaces) or action.acts or action.sealed
         client = None if address is None else viewer.did
         limits.networks.require(address)  # who is refused for the sake of all is not counted for it
         told.allowance = tightest(limits.clients.take(client), limits.networks.take(address))
@@ -304,6 +308,7 @@ def _request(scope: Scope, receive: Receive) -> Request:
         scope["query_string"],
         tuple(scope["headers"]),
         receive,
+        address_of(scope),
     )
 
 
@@ -313,6 +318,8 @@ def _told_headers(request: Request, told: _Told) -> Headers:
         headers += told.allowance.headers()
     if told.sealed:
         headers += ((b"cache-control", b"private, no-store"),)
+        if request.method == "POST":  # others are told with the answer
+            headers += (VARY,)
     elif told.signed_in:
         headers += ((b"cache-control", b"private"),)
     return headers

@@ -10,7 +10,7 @@ from appview.faces.assistants.openapi import assistants_paths, assistants_schema
 from appview.faces.documents import Document
 from appview.faces.stores.openapi import stores_paths, stores_schemas
 from appview.faces.xrpc import HEALTH, PREFIX, Route
-from appview.faces.xrpc_openapi import needs_service_auth, xrpc_paths, xrpc_schemas
+from appview.faces.xrpc_openapi import takes_access_token, takes_anybody, takes_service_auth, xrpc_paths, xrpc_schemas
 from appview.lexicon import Catalogue
 
 _DESCRIPTION: Final = """\
@@ -27,7 +27,6 @@ some seconds.
 """
 
 _OPTIONAL: Final[list[Document]] = [{}, {"serviceAuth": []}, {"accessToken": []}]
-_SERVICE_AUTH: Final[list[Document]] = [{"serviceAuth": []}]
 
 _SECURITY_SCHEMES: Final[Document] = {
     "serviceAuth": {
@@ -43,7 +42,7 @@ _SECURITY_SCHEMES: Final[Document] = {
     "accessToken": {
         "type": "http",
         "scheme": "bearer",
-        "description": "A token that `createAccessToken` has made.",
+        "description": "A token that `createAccessToken` or `openSpace` has made.",
     },
 }
 
@@ -77,7 +76,7 @@ def openapi_document(catalogue: Catalogue, routes: Iterable[Route], *, version: 
     """Describe all faces; `url` is where clients reach them, None for wherever the document came from."""
     described = list(routes)
     paths = xrpc_paths(described) | stores_paths() | assistants_paths(load_fields(catalogue))
-    security = {PREFIX + route.method.nsid: _SERVICE_AUTH for route in described if needs_service_auth(route)}
+    security = {PREFIX + route.method.nsid: _security(route) for route in described}
     security[PREFIX + HEALTH] = []
     return {
         "openapi": "3.1.0",
@@ -107,6 +106,12 @@ def openapi_document(catalogue: Catalogue, routes: Iterable[Route], *, version: 
             "securitySchemes": _SECURITY_SCHEMES,
         },
     }
+
+
+def _security(route: Route) -> list[Document]:
+    """What credentials a method takes."""
+    takes = (takes_anybody(route), takes_service_auth(route), takes_access_token(route))
+    return [scheme for scheme, does in zip(_OPTIONAL, takes, strict=True) if does]
 
 
 def _complete(path: str, verb: str, operation: Document, security: list[Document]) -> Document:

@@ -189,10 +189,30 @@ class ServiceAuthRequired(Refusal):
     error = "ServiceAuthRequired"
 
 
+class AccessTokenRequired(Refusal):
+    """This takes an access token; service auth does not do."""
+
+    status = 403
+    error = "AccessTokenRequired"
+
+
+class Forbidden(Refusal):
+    """Only the Space's authority may say that."""
+
+    status = 403
+    error = "Forbidden"
+
+
 class TooManyAccessTokens(Refusal):
     """There are as many access tokens as one viewer may have; revoke one, or wait until one expires."""
 
     error = "TooManyAccessTokens"
+
+
+class TooManyGrants(Refusal):
+    """There are as many Spaces open as one access token may have; close one, or wait until one expires."""
+
+    error = "TooManyGrants"
 
 
 class AccessTokenNotFound(Refusal):

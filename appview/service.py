@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import secrets
 import signal
 import socket
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from math import ceil
 from time import monotonic
 from typing import Final
 
@@ -17,7 +19,7 @@ import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from appview.access import Access, Credential, Viewer
-from appview.call import Answer, Resources, Stream, Turns
+from appview.call import Answer, Resources, SpaceOpening, Stream, Turns
 from appview.connections import BoundedConnection
 from appview.faces.assistants.face import AssistantsFace
 from appview.faces.assistants.fields import load_fields
@@ -34,8 +36,11 @@ from appview.rates import Limits, Rates
 from appview.routes.history import get_history
 from appview.routes.records import get_record, list_records, stream_records
 from appview.routes.search import search_records
+from appview.routes.spaces import close_space, list_grants, open_space
 from appview.routes.stats import get_stats
 from appview.routes.tokens import create_access_token, list_access_tokens, revoke_access_token
+from appview.spaces.attestation import ClientAttestation
+from appview.spaces.exchange import Exchange
 from appview.store.service import load_page_cursor_key
 from appview.store.stats import RecentTotals
 from appview.store.stores import load_id_key
@@ -47,8 +52,13 @@ from memory.errors import Misconfigured, Unavailable
 from memory.health import build_health_app, serve_health
 from memory.identifiers import NAMESPACE
 from memory.identities import Identities, open_identities
+from memory.outbound import Outbound
+from memory.outbound_hosts import Hosts
+from memory.resolver import PLC_LIMITS
+from memory.sealed import SealingKeys
 from memory.service_did import service_did
 from memory.settings import EmbeddingSettings, Settings
+from memory.space_authorities import SpaceAuthorities
 from memory.tasks import TaskGroup
 from memory.telemetry import get_logger
 
@@ -59,6 +69,7 @@ _SEARCHES_AT_ONCE: Final = 4  # of two connections each: more would be slower, a
 _SEARCHES_WAITING: Final = 8  # what may take seconds each, so that none waits for longer than an answer may take
 _CLIENTS: Final = 1_000  # each may hold a body, a question and an answer: a few hundred MiB in all
 _KEEP_ALIVE_S: Final = 15
+_OPENED_LESS_OFTEN: Final = 10  # a viewer opens Spaces a tenth as often as they may ask
 _BACKLOG: Final = 1_024
 _STOP_TIMEOUT_S: Final = 10
 _READY_TIMEOUT_S: Final = 2
@@ -71,8 +82,12 @@ _ANSWERS: Final[dict[str, Answer]] = {
     "createAccessToken": create_access_token,
     "listAccessTokens": list_access_tokens,
     "revokeAccessToken": revoke_access_token,
+    "openSpace": open_space,
+    "closeSpace": close_space,
+    "listGrants": list_grants,
 }
 _TAKE_POST: Final = frozenset({"searchRecords"})
+_SEALED: Final = frozenset({"listGrants"})  # it names Spaces
 _STREAMS: Final[dict[str, Stream]] = {"listRecords": stream_records}
 
 
@@ -179,17 +194,56 @@ async def open_app(
         # Without a public URL it is known on this machine at least, where PDSes for development run too.
         url = settings.appview.public_url
         known_at = url or f"http://localhost:{port}"
+        client = _client_of(settings)
         async with (
             _identities(settings, database, clock) as identities,
             aclosing(_models(settings.embedding)) as models,
+            Outbound(identities.names, _ways(settings), allowed=settings.indexer.allow_private_addresses) as outbound,
         ):
             if (model := configured_model(settings.embedding)) is not None:
                 await models.open(model)
             resources = replace(resources, query_models=models, search_model=settings.embedding.search_model)
             issuers = Issuers(identities.resolver, LookUpBudget(monotonic))
             access = Access(database, issuers, own_did=service_did(known_at), clock=clock)
-            finding = finder(access)
-            yield build_app(resources, url=url, known_at=known_at, find_viewer=finding, rates=rates, ids=Ids(id_key))
+            resources = replace(resources, opening=opening_of(settings, issuers, outbound, client, clock))
+            yield build_app(
+                resources,
+                url=url,
+                known_at=known_at,
+                find_viewer=finder(access),
+                rates=rates,
+                ids=Ids(id_key),
+                client=client,
+            )
+
+
+def opening_of(
+    settings: Settings,
+    issuers: Issuers,
+    outbound: Outbound,
+    client: ClientAttestation | None,
+    clock: Callable[[], datetime],
+) -> SpaceOpening | None:
+    """What opens Spaces; None where there is no key to keep credentials by. Raise Misconfigured for an unusable one."""
+    file = settings.spaces.key_file
+    if file is None:
+        return None
+    authorities = SpaceAuthorities(outbound, plc_url=settings.indexer.plc_url, clock=clock)
+    exchange = Exchange(outbound, authorities, client=client, clock=clock, random_bytes=secrets.token_bytes)
+    keys = SealingKeys.read(file, random_bytes=secrets.token_bytes)
+    limit = settings.appview.rate_limit
+    viewers = Rates(limit=ceil(limit / _OPENED_LESS_OFTEN), clock=clock)
+    return SpaceOpening(issuers, exchange, keys, viewers, Rates(limit=limit, clock=clock))
+
+
+def _client_of(settings: Settings) -> ClientAttestation | None:
+    file = settings.spaces.client_key_file
+    return None if file is None else ClientAttestation.read(file, public_url=settings.appview.public_url or "")
+
+
+def _ways(settings: Settings) -> Hosts:
+    """To hosts of Spaces. The directory is asked as often as for whoever signs in, apart from that."""
+    return Hosts(named={settings.indexer.plc_url: PLC_LIMITS})
 
 
 def _models(settings: EmbeddingSettings) -> OpenedQueryModels:
@@ -217,6 +271,8 @@ def finder(access: Access) -> FindViewer:
     """Finds out who asks for what the request wants to do."""
 
     async def find(credential: Credential, address: str, action: Action) -> Viewer:
+        if action.of_authority:
+            return await access.authority(credential, address, action.lxm)
         return await access.viewer(credential, address, action.lxm, acts=action.acts)
 
     return find
@@ -257,12 +313,19 @@ class App:
 
 
 def build_app(
-    resources: Resources, *, url: str | None, known_at: str, find_viewer: FindViewer, rates: Rates, ids: Ids
+    resources: Resources,
+    *,
+    url: str | None,
+    known_at: str,
+    find_viewer: FindViewer,
+    rates: Rates,
+    ids: Ids,
+    client: ClientAttestation | None = None,
 ) -> App:
     """The application.
 
     `url` is where clients reach it, None for wherever they found it; `known_at` the URL that its DID is made of. `ids`
-    are those of memory stores.
+    are those of memory stores. `client`: who it says it is to Spaces that ask.
     """
     catalogue = load_catalogue()
     routes = routes_of(catalogue)
@@ -274,14 +337,14 @@ def build_app(
     )
     limits = Limits(rates)
     edges = {face.prefix: Edge(face, find_viewer, limits, metrics) for face in faces}
-    pages = build_pages(catalogue, routes, version=VERSION, url=url, known_at=known_at)
+    pages = build_pages(catalogue, routes, version=VERSION, url=url, known_at=known_at, client=client)
     return App(edges, pages, resources.database, metrics)
 
 
 def routes_of(catalogue: Catalogue) -> list[Route]:
     """What answers each method of the lexicons, in the order in which documents tell of them."""
     return [
-        Route(method, answer, takes_post=name in _TAKE_POST, stream=_STREAMS.get(name))
+        Route(method, answer, takes_post=name in _TAKE_POST, stream=_STREAMS.get(name), sealed=name in _SEALED)
         for name, answer in _ANSWERS.items()
         for method in (catalogue.methods[NAMESPACE + name],)
     ]

@@ -11,7 +11,7 @@ import httpx
 from starlette.types import ASGIApp
 
 from appview.access import Access, Credential, Viewer
-from appview.call import QueryModels, Resources, Turns
+from appview.call import QueryModels, Resources, SpaceOpening, Turns
 from appview.faces.stores.ids import Ids
 from appview.faces.xrpc import PREFIX
 from appview.http import Action
@@ -20,6 +20,7 @@ from appview.page_cursor import PageCursors
 from appview.rates import Rates
 from appview.refusals import AuthenticationRequired
 from appview.service import build_app, finder
+from appview.spaces.attestation import ClientAttestation
 from appview.store.stats import RecentTotals
 from memory.database import Database
 from memory.identifiers import NAMESPACE
@@ -57,6 +58,8 @@ class Api:
         known_at: str = "https://memory.test",
         id_key: bytes = b"i" * 32,
         query_models: QueryModels | None = None,
+        opening: SpaceOpening | None = None,
+        client: ClientAttestation | None = None,
     ) -> None:
         """`viewer`: who asks where a request has any `Authorization`; null: `access` tells, or no credentials hold."""
 
@@ -69,11 +72,19 @@ class Api:
 
         searches = searches or Turns(at_once=4, waiting=8)
         totals = RecentTotals(database, monotonic)
-        resources = Resources(database, PageCursors(key), lambda: now, searches, totals, query_models=query_models)
+        resources = Resources(
+            database,
+            PageCursors(key),
+            lambda: now,
+            searches,
+            totals,
+            query_models=query_models,
+            opening=opening,
+        )
         rates = Rates(limit=rate_limit, clock=lambda: now)
         ids = Ids(id_key)
         self.app: ASGIApp = build_app(
-            resources, url=None, known_at=known_at, find_viewer=find_viewer, rates=rates, ids=ids
+            resources, url=None, known_at=known_at, find_viewer=find_viewer, rates=rates, ids=ids, client=client
         )
 
     async def send(self, verb: str, path: str, **more: Any) -> httpx.Response:

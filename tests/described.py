@@ -5,27 +5,43 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from random import Random
 from typing import Any, cast
 
 import httpx
 from jsonschema_rs import Draft202012Validator
 
 from appview.access import Viewer
+from appview.call import SpaceOpening
 from appview.faces.stores.openapi import MEMORY_EXAMPLE, STORE_EXAMPLE, VERSION_EXAMPLE
+from appview.issuers import Issuers
 from appview.openapi import openapi_document
+from appview.rates import Rates
 from appview.service import routes_of
+from appview.spaces.delegation import Delegation
+from appview.spaces.exchange import Exchange, Opened
 from memory.database import Database
+from memory.dpop import ProofKey
+from memory.sealed import SealingKeys
 from memory.space import ReadableSpaces
-from tests.api_client import CATALOGUE, Api, in_query
+from memory.space_credential import SpaceCredential
+from tests.api_client import CATALOGUE, NOW, Api, in_query
+from tests.builders import SigningKey
+from tests.fakes.space_host_tokens import delegation_token
+from tests.granted import HOUR, grant, hold
 from tests.memory_rows import ALICE, BOB, SPACE, MemoryRows, day
 
 DOCUMENT = cast("dict[str, Any]", openapi_document(CATALOGUE, routes_of(CATALOGUE), version="0", url=None))
+
+randbytes = Random(5).randbytes
 
 SIGNED_IN = {"authorization": "Bearer token"}
 READER = Viewer(ALICE, ReadableSpaces(frozenset({SPACE})), ALICE)
 """Somebody who is signed in, and may read a Space too."""
 
 EXAMPLE_TOKEN = "0123456789abcdef"
+EXAMPLE_DELEGATION = "delegation.token.of-the-viewer"
+OF_ACCESS_TOKENS = [{"accessToken": []}]
 EXAMPLE_VERSION = str(VERSION_EXAMPLE["id"])
 
 
@@ -81,6 +97,42 @@ def examples() -> Iterator[Example]:
                     for place in ("query", "path")
                 )
                 yield Example(path, verb, name, query, in_path, None)
+
+
+async def example_api(database: Database, example: Example) -> Api:
+    """The API as whoever the example is about is seen by it: with an access token that has a Space, if it takes those
+    only. Spaces are opened for whatever is signed by nobody."""
+    token = None
+    if example.operation["security"] == OF_ACCESS_TOKENS:
+        token = (await grant(database, ALICE, SPACE, now=NOW, lasts=2 * HOUR)).id
+        await hold(database, SPACE)
+    viewer = Viewer(ALICE, ReadableSpaces.public_only(), ALICE, token)
+    counting = Rates(limit=0, clock=lambda: NOW)
+    keys = SealingKeys({"k": bytes(range(32))}, random_bytes=randbytes)
+    opening = SpaceOpening(
+        cast("Issuers", Trusting()), cast("Exchange", Giving()), keys, viewers=counting, authorities=counting
+    )
+    return Api(database, viewer=viewer, opening=opening)
+
+
+class Trusting:
+    """Believes whatever is signed."""
+
+    async def require_signature(self, token: object, address: str) -> None:
+        pass
+
+
+class Giving:
+    """Lets everybody read everything."""
+
+    async def open(self, delegation: Delegation) -> Opened:
+        assert delegation.viewer == ALICE
+        return Opened(SpaceCredential("x.y.z", ProofKey.generate(randbytes)), NOW + 2 * HOUR)
+
+
+def real_delegation() -> str:
+    """In the place of the example's, which can hold nowhere."""
+    return delegation_token(SigningKey("alice"), ALICE, SPACE, NOW, "f00d")
 
 
 def validator(schema: dict[str, Any]) -> Draft202012Validator:

@@ -13,8 +13,9 @@ from appview.call import Answer, Call, Resources, Stream
 from appview.http import JSON, Action, Request
 from appview.lexicon import Method
 from appview.parameters import Parameters, decode_body, decode_query
-from appview.refusals import InvalidRequest, MethodNotAllowed, MethodNotImplemented, Refusal
+from appview.refusals import AuthenticationRequired, InvalidRequest, MethodNotAllowed, MethodNotImplemented, Refusal
 from appview.representation import Headers, Reply
+from appview.routes.notices import NOTICES, Hear
 from appview.store.service import load_repo_rev
 
 PREFIX: Final = "/xrpc/"
@@ -34,12 +35,14 @@ class Route:
 
     `takes_post`: its parameters may also come as one JSON object in a body; a procedure takes them in no other way.
     `stream`: who accepts `application/x-ndjson`, and no JSON, gets all records, one a line, instead of a page.
+    `sealed`: the answer is for its viewer only, whatever it draws on.
     """
 
     method: Method
     answer: Answer
     takes_post: bool = False
     stream: Stream | None = None
+    sealed: bool = False
 
     @property
     def allowed(self) -> str:
@@ -51,7 +54,7 @@ class Route:
 
 @dataclass(frozen=True, slots=True)
 class XrpcFace:
-    """The face; `routes` by NSID."""
+    """The face; `routes` by NSID. Authorities of Spaces call here too, as their own protocol says."""
 
     routes: Mapping[str, Route]
     resources: Resources
@@ -65,12 +68,15 @@ class XrpcFace:
     def label(self, path: str) -> str:
         """See Face."""
         name = path.removeprefix(PREFIX)
-        return name if name in self.routes or name == HEALTH else _UNKNOWN
+        return name if name in self.routes or name in NOTICES or name == HEALTH else _UNKNOWN
 
     def action_of(self, request: Request) -> Action | None:
         """See Face."""
-        route = self.routes.get(request.path.removeprefix(PREFIX))
-        return None if route is None else Action(route.method.nsid, acts=route.method.acts)
+        name = request.path.removeprefix(PREFIX)
+        if name in NOTICES:
+            return Action(name, acts=True, of_authority=True)
+        route = self.routes.get(name)
+        return None if route is None else Action(route.method.nsid, acts=route.method.acts, sealed=route.sealed)
 
     async def answer(self, request: Request, viewer: Viewer) -> Reply:
         """See Face."""
@@ -79,10 +85,12 @@ class XrpcFace:
             if request.method not in ("GET", "HEAD"):
                 raise MethodNotAllowed("GET, HEAD")
             return Reply(200, orjson.dumps({"version": self.version}), JSON)
+        if (hear := NOTICES.get(name)) is not None:
+            return await self._hear(hear, request, viewer)
         route = self.routes.get(name)
         if route is None:
             raise MethodNotImplemented
-        call = Call(name, viewer, await _read_parameters(route, request), self.resources)
+        call = Call(name, viewer, await _read_parameters(route, request), self.resources, request.address or "")
         headers = await self._repo_rev(viewer)
         if route.stream is not None and request.method == "GET" and _wants_lines(request):
             lines = route.stream(call)
@@ -92,6 +100,14 @@ class XrpcFace:
     def refuse(self, refusal: Refusal, request: Request) -> Reply:  # noqa: ARG002  every error looks alike here
         """See Face."""
         return Reply(refusal.status, orjson.dumps({"error": refusal.error, "message": refusal.message}), JSON)
+
+    async def _hear(self, hear: Hear, request: Request, authority: Viewer) -> Reply:
+        if request.method != "POST":
+            raise MethodNotAllowed("POST")
+        if authority.did is None:
+            raise AuthenticationRequired
+        await hear(self.resources, authority, await _read_json(request))
+        return Reply(200, b"{}", JSON)
 
     async def _repo_rev(self, viewer: Viewer) -> Headers:
         """How far the viewer's own repo is indexed, so that a client can tell whether its last write is in the answer.
@@ -110,13 +126,17 @@ async def _read_parameters(route: Route, request: Request) -> Parameters:
         case "GET" | "HEAD" if not route.method.acts:
             return decode_query(route.method, request.query)
         case "POST" if route.takes_post or route.method.acts:
-            if request.query:
-                raise InvalidRequest("A POST takes its parameters in the body only.")
-            if not request.is_json():
-                raise InvalidRequest("The body's Content-Type must be application/json.")
-            return decode_body(route.method, await request.read_body())
+            return decode_body(route.method, await _read_json(request))
         case _:
             raise MethodNotAllowed(route.allowed)
+
+
+async def _read_json(request: Request) -> bytes:
+    if request.query:
+        raise InvalidRequest("A POST takes its parameters in the body only.")
+    if not request.is_json():
+        raise InvalidRequest("The body's Content-Type must be application/json.")
+    return await request.read_body()
 
 
 def _wants_lines(request: Request) -> bool:

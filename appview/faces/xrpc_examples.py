@@ -12,6 +12,7 @@ _AUTHOR: Final = "did:plc:aliceaaaaaaaaaaaaaaaaaaa"
 _RECORDS: Final = f"at://{_AUTHOR}/{COLLECTION}"
 _URI: Final = f"{_RECORDS}/3kaaaaaaaaa2a"
 _REPLACED_URI: Final = f"{_RECORDS}/3mbd354z2m222"
+_SPACE: Final = "at://did:plc:spaceaaaaaaaaaaaaaaaaaa/space/com.example.group/family"
 
 REQUESTS: Final[Mapping[str, Mapping[str, Document]]] = {
     "searchRecords": {
@@ -33,6 +34,8 @@ REQUESTS: Final[Mapping[str, Mapping[str, Document]]] = {
     "getStats": {"of one author": {"repo": "alice.test"}},
     "createAccessToken": {"for a laptop": {"name": "laptop", "expiresInDays": 30}},
     "revokeAccessToken": {"one": {"id": "0123456789abcdef"}},
+    "openSpace": {"of a family": {"space": _SPACE, "delegationToken": "delegation.token.of-the-viewer"}},
+    "closeSpace": {"of a family": {"space": _SPACE}},
 }
 """Requests by the method's name and what each asks."""
 
@@ -172,5 +175,25 @@ ANSWERS: Final[Mapping[str, Mapping[str, Document]]] = {
     "createAccessToken": {"for a laptop": {"accessToken": "memat_of-the-laptop", "token": _TOKEN}},
     "listAccessTokens": {"of the viewer": {"tokens": [_TOKEN]}},
     "revokeAccessToken": {"one": {}},
+    "openSpace": {
+        "of a family": {
+            "status": "syncing",
+            "expiresAt": "2027-01-01T02:00:00.000000Z",
+            "accessToken": "memat_of-the-family",
+        },
+    },
+    "closeSpace": {"of a family": {}},
+    "listGrants": {
+        "of the token": {
+            "grants": [
+                {
+                    "space": _SPACE,
+                    "status": "ready",
+                    "grantedAt": "2027-01-01T00:00:00.000000Z",
+                    "expiresAt": "2027-01-01T02:00:00.000000Z",
+                }
+            ]
+        },
+    },
 }
 """Answers by the method's name and that of the request, on the index of the tests that hold them to be true."""

@@ -12,6 +12,7 @@ from appview.lexicon import (
     ArrayType,
     BooleanType,
     Catalogue,
+    ErrorType,
     IntegerType,
     ObjectType,
     RefType,
@@ -19,7 +20,8 @@ from appview.lexicon import (
     Type,
     UnknownType,
 )
-from appview.refusals import ServiceAuthRequired
+from appview.refusals import AccessTokenRequired, ServiceAuthRequired
+from appview.spaces.refusals import SpaceHostUnavailable
 
 _BAD_CREDENTIALS: Final = (
     "The credentials do not hold, or there are none where some are needed. Of a JWT also `BadJwt`, `BadJwtType`,"
@@ -36,6 +38,11 @@ GENERAL_ERRORS: Final[Mapping[int, tuple[str, str]]] = {
     500: ("InternalServerError", "Something went wrong here."),
     503: ("NotEnoughResources", "The index cannot answer at the moment; `Retry-After` says when to ask again."),
 }
+
+_OWN_STATUS: Final[Mapping[str, int]] = {
+    kind.error: kind.status for kind in (ServiceAuthRequired, AccessTokenRequired, SpaceHostUnavailable)
+}
+"""Errors of methods whose status is another than 400."""
 
 _OF_BODIES: Final = (408, 413)
 _OF_CREDENTIALS: Final = 401
@@ -57,9 +64,19 @@ def xrpc_schemas(catalogue: Catalogue) -> Document:
     return schemas | {_ERROR: _error_schema()}
 
 
-def needs_service_auth(route: Route) -> bool:
-    """Whether the method answers nobody but whom service auth names."""
-    return any(error.name == ServiceAuthRequired.error for error in route.method.errors)
+def takes_anybody(route: Route) -> bool:
+    """Whether the method answers those too who do not say who they are."""
+    return not route.method.acts and takes_service_auth(route) and takes_access_token(route)
+
+
+def takes_service_auth(route: Route) -> bool:
+    """Whether it does for the method to be named by service auth."""
+    return all(error.name != AccessTokenRequired.error for error in route.method.errors)
+
+
+def takes_access_token(route: Route) -> bool:
+    """Whether an access token does for the method."""
+    return all(error.name != ServiceAuthRequired.error for error in route.method.errors)
 
 
 def _path_item(route: Route) -> Document:
@@ -79,8 +96,8 @@ def _path_item(route: Route) -> Document:
 
 def _operation(route: Route, operation_id: str, *, takes_body: bool = False) -> Document:
     method = route.method
-    forbidden = [error for error in method.errors if error.name == ServiceAuthRequired.error]
-    errors = "".join(f"\n- `{error.name}`: {error.description}" for error in method.errors if error not in forbidden)
+    apart = [error for error in method.errors if error.name in _OWN_STATUS]
+    errors = "".join(f"\n- `{error.name}`: {error.description}" for error in method.errors if error not in apart)
     invalid = f"The request is refused:\n- `InvalidRequest`: A parameter is missing, unknown or malformed.{errors}"
     streams = route.stream is not None and not takes_body
     answers = ANSWERS[method.nsid.rpartition(".")[2]]
@@ -90,9 +107,7 @@ def _operation(route: Route, operation_id: str, *, takes_body: bool = False) -> 
         "200": {"description": "The answer.", "content": page | lines},
         "400": _error_response(invalid),
     }
-    for error in forbidden:
-        responses["403"] = _error_response(f"`{error.name}`: {error.description}")
-    responses |= _general_errors(takes_body=takes_body)
+    responses |= _general_errors(takes_body=takes_body, of_method=apart)
     return {
         "operationId": operation_id,
         "tags": ["XRPC"],
@@ -106,12 +121,18 @@ def _examples(values: Mapping[str, Document]) -> Document:
     return {name: {"value": value} for name, value in values.items()}
 
 
-def _general_errors(*, takes_body: bool) -> Document:
-    return {
-        str(status): _error_response(f"`{name}`: {description}")
+def _general_errors(*, takes_body: bool, of_method: Iterable[ErrorType] = ()) -> Document:
+    """Those of all methods, and of one whose status is not 400."""
+    told = [
+        (status, f"`{name}`: {description}")
         for status, (name, description) in GENERAL_ERRORS.items()
         if takes_body or status not in _OF_BODIES
-    }
+    ]
+    told += [(_OWN_STATUS[error.name], f"`{error.name}`: {error.description}") for error in of_method]
+    by_status: dict[str, list[str]] = {}
+    for status, text_of_one in told:
+        by_status.setdefault(str(status), []).append(text_of_one)
+    return {status: _error_response("\n\n".join(texts)) for status, texts in by_status.items()}
 
 
 def _parameters(parameters: ObjectType, examples: Mapping[str, Document]) -> list[Document]:

@@ -11,6 +11,7 @@ from appview.call import Call
 from appview.refusals import AccessTokenNotFound, InvalidRequest, TooManyAccessTokens
 from appview.store.access import add_access_token, delete_access_token
 from appview.store.access import list_access_tokens as load_access_tokens
+from appview.store.grants import delete_grants_of_token
 from appview.tokens import make_access_token
 from appview.views import datetime_text
 
@@ -42,9 +43,11 @@ async def list_access_tokens(call: Call) -> bytes:
 async def revoke_access_token(call: Call) -> bytes:
     """Answer `revokeAccessToken`."""
     viewer = require_service_auth(call.viewer)
-    async with call.resources.database.connection() as conn:
-        if not await delete_access_token(conn, viewer, _text(call, "id")):
+    token = _text(call, "id")
+    async with call.resources.database.transaction() as conn:
+        if not await delete_access_token(conn, viewer, token):
             raise AccessTokenNotFound
+        await delete_grants_of_token(conn, viewer, token)
     return b"{}"
 
 

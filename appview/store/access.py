@@ -64,5 +64,5 @@ async def add_access_token(
 
 
 async def delete_access_token(conn: Connection, repo: str, token_id: str) -> bool:
-    """Revoke an access token of a viewer; False if there is none of that id."""
+    """Revoke an access token of a viewer; False if there is none of that id. What is granted to it is left."""
     return await _REQUESTS.delete_access_token.execute(conn, repo=repo, id=token_id) == 1

@@ -17,6 +17,7 @@ from appview.did_document import did_document
 from appview.faces.xrpc import Route
 from appview.lexicon import Catalogue
 from appview.openapi import openapi_document
+from appview.spaces.attestation import KEYS_PATH, METADATA_PATH, ClientAttestation
 from appview.web.docs import docs_page
 from memory.service_did import DOCUMENT_PATH, service_did
 
@@ -35,9 +36,18 @@ _SECURITY: Final = {
 
 
 def build_pages(
-    catalogue: Catalogue, routes: Iterable[Route], *, version: str, url: str | None, known_at: str
+    catalogue: Catalogue,
+    routes: Iterable[Route],
+    *,
+    version: str,
+    url: str | None,
+    known_at: str,
+    client: ClientAttestation | None = None,
 ) -> Starlette:
-    """The application for all paths that no face has. It has a DID if `known_at` allows one."""
+    """The application for all paths that no face has. It has a DID if `known_at` allows one.
+
+    `client`: who it says it is to Spaces that ask, with the keys by which they believe it.
+    """
     described = list(routes)
     document = orjson.dumps(openapi_document(catalogue, described, version=version, url=url))
     application = Starlette(
@@ -48,6 +58,7 @@ def build_pages(
             _serve("/docs", docs_page(catalogue, described).encode(), "text/html; charset=utf-8"),
             _serve("/openapi.json", document, "application/json", _OPEN),
             *_identify(known_at),
+            *_attest(client),
         ],
         exception_handlers={HTTPException: _refuse},
     )
@@ -61,6 +72,15 @@ def _identify(url: str) -> list[PathRoute]:
     if did is None:
         return []
     return [_serve(DOCUMENT_PATH, orjson.dumps(did_document(did, url)), "application/json", _OPEN)]
+
+
+def _attest(client: ClientAttestation | None) -> list[PathRoute]:
+    if client is None:
+        return []
+    return [
+        _serve(METADATA_PATH, client.metadata(), "application/json", _OPEN),
+        _serve(KEYS_PATH, client.key_set(), "application/json", _OPEN),
+    ]
 
 
 async def _refuse(_request: Request, failure: Exception) -> Response:

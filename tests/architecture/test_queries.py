@@ -13,13 +13,15 @@ STATEMENTS = [(path, statement) for path in SQL_FILES for statement in load_quer
 CONTENT = re.compile(r"\b(memories|memory_versions|memory_edges|invalid_records)\b")
 
 # Reads of nothing that is in a repo: handles, which are public whatever their repos hold, how far streams and public
-# repos are followed, secrets of the index, a setting of the transaction; and tokens. `appview/store/__init__.py` names
-# them too.
+# repos are followed, secrets of the index, a setting of the transaction; tokens; and grants, by which it is told what
+# may be read. `appview/store/__init__.py` names them too.
 READS_NO_REPO = {
     *("find_repos", "load_indexed_through", "load_repo_sync", "load_repo_rev"),
     *("load_page_cursor_key", "load_id_key", "plan_anew"),
     *("load_model", "share_snapshot", "take_snapshot"),
     *("is_token_kept", "list_access_tokens", "use_service_token", "add_access_token", "delete_access_token"),
+    *("load_readable_spaces", "list_grants", "is_held", "is_authority", "hold_token"),
+    *("add_grant", "delete_grant", "delete_grants_of_token", "put_write", "put_deletion"),
 }
 
 

@@ -22,19 +22,24 @@ from memory.space import ReadableSpaces
 from tests.api_client import CATALOGUE, NAMESPACE, Api, in_query
 from tests.described import (
     DOCUMENT,
+    EXAMPLE_DELEGATION,
     EXAMPLE_TOKEN,
     EXAMPLE_VERSION,
+    OF_ACCESS_TOKENS,
     SIGNED_IN,
     Example,
     check_answer,
+    example_api,
     examples,
     fill_index,
     find_version,
+    real_delegation,
     validator,
 )
 from tests.memory_rows import ALICE, MemoryRows, day, text
 
 EXAMPLES = list(examples())
+STATUS = {"ServiceAuthRequired": "403", "AccessTokenRequired": "403", "SpaceHostUnavailable": "503"}
 NAMES = [f"{example.verb} {example.path.rpartition('/')[2]}: {example.name}" for example in EXAMPLES]
 
 
@@ -77,7 +82,7 @@ async def test_every_method_is_described_with_all_its_parameters(document: dict[
         assert named == set(method.parameters.properties)
         assert required == method.parameters.required
         for error in method.errors:
-            status = "403" if error.name == "ServiceAuthRequired" else "400"
+            status = STATUS.get(error.name, "400")
             assert error.name in operation["responses"][status]["description"]
     assert "post" in document["paths"][f"/xrpc/{NAMESPACE}searchRecords"]
     assert "post" not in document["paths"][f"/xrpc/{NAMESPACE}listRecords"]
@@ -111,8 +116,12 @@ async def test_real_answers_are_as_described(database: Database) -> None:
         ("getHistory", {"uri": uri_of(old), "limit": 1}),
         ("getStats", {"repo": ALICE}),
     ]
-    of_tokens = {"createAccessToken", "listAccessTokens", "revokeAccessToken"}  # among the examples below
-    assert {method for method, _ in asked} | of_tokens == {nsid.removeprefix(NAMESPACE) for nsid in CATALOGUE.methods}
+    # Those of the viewer are among the examples below.
+    of_tokens = {"createAccessToken", "listAccessTokens", "revokeAccessToken"}
+    of_spaces = {"openSpace", "closeSpace", "listGrants"}
+    assert {method for method, _ in asked} | of_tokens | of_spaces == {
+        nsid.removeprefix(NAMESPACE) for nsid in CATALOGUE.methods
+    }
     for method, parameters in asked:
         response = await api.send("GET", f"/xrpc/{NAMESPACE}{method}", params=in_query(parameters))
         assert response.status_code == 200
@@ -139,9 +148,11 @@ def test_examples_are_as_their_schemas_say(example: Example) -> None:
 @pytest.mark.parametrize("example", EXAMPLES, ids=NAMES)
 async def test_examples_are_answered_as_described(database: Database, example: Example) -> None:
     await fill_index(database)
-    api = Api(database, viewer=Viewer(ALICE, ReadableSpaces.public_only(), ALICE))
-    token = await api.send("POST", f"/xrpc/{NAMESPACE}createAccessToken", json={"name": "x"}, headers=SIGNED_IN)
-    real = {EXAMPLE_TOKEN: token.json()["token"]["id"], EXAMPLE_VERSION: await find_version(api)}
+    asking = Api(database, viewer=Viewer(ALICE, ReadableSpaces.public_only(), ALICE))
+    token = await asking.send("POST", f"/xrpc/{NAMESPACE}createAccessToken", json={"name": "x"}, headers=SIGNED_IN)
+    real = {EXAMPLE_TOKEN: token.json()["token"]["id"], EXAMPLE_VERSION: await find_version(asking)}
+    real[EXAMPLE_DELEGATION] = real_delegation()
+    api = await example_api(database, example)
     credentials = SIGNED_IN if {} not in (example.operation["security"] or [{}]) else {}
     response = await example.send(api, real=real, headers=credentials)
     assert response.status_code == 200, response.text
@@ -150,7 +161,8 @@ async def test_examples_are_answered_as_described(database: Database, example: E
     if "explainUri" in (example.body or example.query):
         assert found["explanation"]
         return  # it asks why something was not found
-    listed = [found[name] for name in ("records", "data", "memories", "versions", "tokens") if name in found]
+    names = ("records", "data", "memories", "versions", "tokens", "grants")
+    listed = [found[name] for name in names if name in found]
     assert all(listed), "an example finds nothing"
 
 
@@ -189,6 +201,14 @@ async def test_access_token_cannot_ask_for_tokens_as_described(database: Databas
         response = await example.send(api, headers=SIGNED_IN)
         assert response.status_code == 403
         check_answer(example.operation, response)
+
+
+async def test_service_auth_cannot_ask_for_grants_as_described(database: Database) -> None:
+    api = Api(database, viewer=Viewer(ALICE, ReadableSpaces.public_only(), ALICE))
+    [example] = [example for example in EXAMPLES if example.operation["security"] == OF_ACCESS_TOKENS]
+    response = await example.send(api, headers=SIGNED_IN)
+    assert response.status_code == 403
+    check_answer(example.operation, response)
 
 
 async def test_lines_are_described(database: Database) -> None:

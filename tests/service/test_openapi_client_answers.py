@@ -6,12 +6,20 @@ from typing import Any
 
 import pytest
 
-from appview.access import Viewer
 from memory.database import Database
-from memory.space import ReadableSpaces
 from tests.api_client import NAMESPACE, Api
-from tests.described import DOCUMENT, EXAMPLE_TOKEN, SIGNED_IN, Example, examples, fill_index, validator
-from tests.memory_rows import ALICE
+from tests.described import (
+    DOCUMENT,
+    EXAMPLE_DELEGATION,
+    EXAMPLE_TOKEN,
+    SIGNED_IN,
+    Example,
+    example_api,
+    examples,
+    fill_index,
+    real_delegation,
+    validator,
+)
 
 RANDOM = ("accessToken", "id")
 TUNED = ("score", "scores")  # what ranking makes of a hit may change; that there is a hit may not
@@ -44,10 +52,10 @@ def without(names: tuple[str, ...], value: Any) -> Any:
 @pytest.mark.parametrize(("example", "name"), SHOWN)
 async def test_the_answer_that_is_shown_is_the_one_that_comes(database: Database, example: Example, name: str) -> None:
     await fill_index(database)
-    api = Api(database, viewer=Viewer(ALICE, ReadableSpaces.public_only(), ALICE))
+    api = await example_api(database, example)
     laptop = {"name": "laptop", "expiresInDays": 30}
-    real: dict[str, str] = {}
-    if "revoke" in example.path or "list" in example.path:
+    real = {EXAMPLE_DELEGATION: real_delegation()}
+    if "AccessToken" in example.path and "create" not in example.path:
         made = await api.send("POST", f"/xrpc/{NAMESPACE}createAccessToken", json=laptop, headers=SIGNED_IN)
         real[EXAMPLE_TOKEN] = made.json()["token"]["id"]
     credentials = SIGNED_IN if {} not in example.operation["security"] else {}

@@ -27,6 +27,9 @@ WITHOUT_RECORDS = {
     *("serving_model", "named_model", "scan_far", "read_scattered"),
     *("access_token", "access_tokens_of", "use_service_token"),
     *("lock_access_tokens", "add_access_token", "delete_access_token"),
+    *("readable_spaces", "grants_of", "is_held", "is_authority", "hold_access_token", "add_grant", "put_credential"),
+    *("delete_grant", "delete_credential", "delete_grants_of_space", "delete_credentials_of_space"),
+    *("delete_grants_of_token", "delete_credentials_of_token", "put_opened", "put_written", "put_deleted"),
 }
 # Public memories only, by an index that holds no others; the public repo.
 PUBLIC_ONLY = {

@@ -18,7 +18,7 @@ from tests.architecture.sources import ROOT
 
 ROLES = ROOT / "deploy" / "roles.sql"
 PASSWORDS = ROOT / "deploy" / "passwords.sql"
-WRITTEN_BY_APPVIEW = {"identities", "access_tokens", "seen_tokens"}
+WRITTEN_BY_APPVIEW = {"identities", "access_tokens", "seen_tokens", "grants", "credentials", "space_inbox"}
 INSUFFICIENT_PRIVILEGE = "42501"
 
 
@@ -168,7 +168,7 @@ async def test_tables_of_a_later_migration_are_readable_only(url: str) -> None:
 
 async def test_tables_that_callers_write_come_with_the_next_run(cluster: Cluster, url: str) -> None:
     async with session(url, "memory_indexer") as conn:
-        await conn.execute("create table grants (repo text)")
+        await conn.execute("drop table grants; create table grants (repo text)")
     run_psql(cluster, url, ROLES)
     async with session(url, "memory_appview") as conn:
         await conn.execute("insert into grants values ('')")

@@ -104,6 +104,9 @@ def test_line_that_is_no_did_is_told_by_its_number(tmp_path: Path):
         ("EMBEDDING_TIMEOUT_SECONDS", "nan"),
         ("EMBEDDING_ONNX_DIR", "/no/such/folder"),
         ("EMBEDDING_ONNX_POOLING", "max"),
+        ("SPACES_MAX_STALENESS_S", "0"),
+        ("SPACES_MAX_STALENESS_S", "86401"),
+        ("SPACES_MAX_STALENESS_S", "soon"),
     ],
 )
 def test_value_that_cannot_be_used_is_told_by_setting_and_meaning(setting: str, value: str):
