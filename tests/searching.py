@@ -20,14 +20,13 @@ async def find_candidates(conn: Connection, query: ParsedQuery, filters: Filters
 
 def sample_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Over all authors, count what three memories have, and rank three, as if they were thousands."""
-    monkeypatch.setattr("appview.store.search.MAX_CANDIDATES", 3)
+    monkeypatch.setattr("appview.store.search.MAX_CANDIDATES_OF_ALL", 3)
     for name, value in {
         "MAX_COUNTED": 3,
         "MAX_SAMPLED": 4,
         "FEW_SAMPLED": 2,
+        "FEW_AUTHORS": 2,
         "MAX_COUNTED_RARE": 2,
         "TELLING_MATCHES": 3,
-        "WANTED_LATEST": 2,
-        "ENOUGH_LATEST": 2,
     }.items():
         monkeypatch.setattr(f"appview.store.search_all.{name}", value)

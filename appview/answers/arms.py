@@ -52,7 +52,7 @@ class Snapshot:
 async def seek(resources: Resources, query: ParsedQuery, *, private: bool) -> AsyncGenerator[Seeking]:
     """Ask what a query means, or why that is not to be had; `private`: it is put to Spaces, too.
 
-    A model in this process is at it while words are looked for. Another process may hang, for a second at most: that is
+    A model in this process is at it while words are looked for. Another process may hang, until its deadline: that is
     waited for here, before a turn is taken, for meanwhile others go on by words.
     """
     models = resources.query_models

@@ -33,6 +33,7 @@ class Corpus:
     """Statistics of the memories that a search runs over, and of no others: what a viewer cannot read is not counted.
 
     `frequencies`: for each lexeme that the query asks for (or that begins with one of its prefixes), how many have it.
+    Over all authors of very many memories, those of common words are estimates.
     """
 
     documents: int

@@ -22,6 +22,9 @@ from memory.space import ReadableSpaces
 MAX_CANDIDATES: Final = 5_000
 """Memories that one search ranks; of more matches, these are the latest in effect."""
 
+MAX_CANDIDATES_OF_ALL: Final = 3_000
+"""The same over all authors."""
+
 _QUERIES: Final = load_queries(Path(__file__).parent / "sql" / "search.sql")
 
 
@@ -37,7 +40,7 @@ async def find_matches(
     repos = filters.repos
     if repos is None and reach.public:
         return await find_among_all(
-            conn, query, filters, at_most=MAX_CANDIDATES, watermark=watermark, spaces=reach.spaces
+            conn, query, filters, at_most=MAX_CANDIDATES_OF_ALL, watermark=watermark, spaces=reach.spaces
         )
     rows = await _QUERIES.search_of.fetch(
         conn,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import accumulate
 from pathlib import Path
 from typing import Final
@@ -35,14 +35,14 @@ MAX_SAMPLED: Final = 1_000
 FEW_SAMPLED: Final = 10
 """A word is rare if fewer of the sample have it; of as many, the estimate is right to a third."""
 
+FEW_AUTHORS: Final = 5
+"""Or if fewer authors of the sample have it: of what one of them is at just now, the latest tell too much."""
+
 TELLING_MATCHES: Final = 4_000
 """What has one of the rarest words is ranked, of as many words as so many memories have."""
 
-WANTED_LATEST: Final = 2_000
-"""Of a word that more memories have than are ranked, about so many are looked for, as far back as it takes."""
-
-ENOUGH_LATEST: Final = 1_000
-"""Where so few are found, the word was more common lately than before: then all are looked at."""
+SPARE_LATEST: Final = 1.5
+"""Of a word that more memories have than are ranked, so many times as many are looked for, as far back as it takes."""
 
 _QUERIES: Final = load_queries(Path(__file__).parent / "sql" / "search.sql")
 
@@ -60,9 +60,10 @@ class _Sample:
         found = max((self.having.get(lexeme, 0) for lexeme in _lexemes_of(term)), default=0)
         if not found or self.oldest is None or self.newest is None:
             return None
-        span = (self.newest - self.oldest) * (wanted / found)
+        # In seconds: so many years have no timedelta.
+        span_s = (self.newest - self.oldest).total_seconds() * wanted / found
         earliest = datetime.min.replace(tzinfo=self.newest.tzinfo)
-        return self.newest - span if span < self.newest - earliest else None
+        return self.newest - timedelta(seconds=span_s) if span_s < (self.newest - earliest).total_seconds() else None
 
 
 async def find_among_all(
@@ -80,7 +81,7 @@ async def find_among_all(
     if not any_of:
         return Matches((), corpus, capped=False, any_of=(), indexed_at=None)
     # More than can be ranked there are only of a word that stands alone.
-    since = sample.since(any_of[0], WANTED_LATEST) if _matches(any_of[0], corpus) > at_most else None
+    since = sample.since(any_of[0], round(SPARE_LATEST * at_most)) if _matches(any_of[0], corpus) > at_most else None
     asked = {
         **counted_in_each(query),
         **filters.in_sql(),
@@ -93,13 +94,11 @@ async def find_among_all(
         "spaces": spaces.as_list(),
     }
     rows = await _QUERIES.search_all.fetch(conn, since=since, **asked)
-    if since is not None and len(rows) < ENOUGH_LATEST:
-        since = None
-        rows = await _QUERIES.search_all.fetch(conn, since=since, **asked)
+    if since is not None and len(rows) <= at_most:  # it was more common lately than before
+        rows = await _QUERIES.search_all.fetch(conn, since=None, **asked)
     # Counting stops at a number: what is found may be later than all that was counted.
     times = [row["indexed_at"] for row in rows] + ([] if counted_at is None else [counted_at])
-    capped = since is not None or len(rows) > at_most
-    return Matches(rows[:at_most], corpus, capped, any_of, max(times, default=None))
+    return Matches(rows[:at_most], corpus, len(rows) > at_most, any_of, max(times, default=None))
 
 
 def rarest_terms(terms: Sequence[QueryTerm], corpus: Corpus) -> tuple[QueryTerm, ...]:
@@ -134,31 +133,38 @@ async def _count_among_all(
     documents, size = first["documents"], first["sample_size"]
     having: dict[str, int] = {row["alternative"]: row["sampled"] for row in sampled}
     estimates = {alternative: round(documents * found / size) if size else 0 for alternative, found in having.items()}
-    to_count, up_to = _countable(having, documents)
-    counted = await _QUERIES.search_all_counts.fetch(
-        conn,
-        alternatives=to_count,
-        queries=[wanted[each] for each in to_count],
-        max_counted=up_to,
-        watermark=watermark,
-        **reads,
-    )
-    frequencies = estimates | {
-        row["alternative"]: row["matches"] if row["matches"] < up_to else max(up_to, estimates[row["alternative"]])
-        for row in counted
-    }
+    authors: dict[str, int] = {row["alternative"]: row["authors"] for row in sampled}
+    frequencies, counted_at = dict(estimates), list[datetime]()
+    to_count, up_to = _countable(having, authors, documents)
+    while to_count:
+        counted = await _QUERIES.search_all_counts.fetch(
+            conn,
+            alternatives=to_count,
+            queries=[wanted[each] for each in to_count],
+            max_counted=up_to,
+            watermark=watermark,
+            **reads,
+        )
+        frequencies |= {
+            row["alternative"]: row["matches"] if row["matches"] < up_to else max(up_to, estimates[row["alternative"]])
+            for row in counted
+        }
+        counted_at += [row["indexed_at"] for row in counted if row["indexed_at"] is not None]
+        # Of what is more common than the sample says, the sample says nothing: the latest are about something else.
+        misjudged = [each for each in to_count if frequencies[each] == up_to]
+        more = min(MAX_COUNTED, MAX_COUNTED_IN_ALL // max(1, len(misjudged)))
+        to_count, up_to = (misjudged, more) if more > up_to else ([], up_to)
     for prefix in query.prefixes:
         for counts in (frequencies, having):
             counts[longer_than(prefix)] = max(0, counts[longer_than(prefix)] - counts.get(prefix, 0))
-    counted_at = max((row["indexed_at"] for row in counted if row["indexed_at"] is not None), default=None)
     corpus = Corpus(max(documents, *frequencies.values()), first["mean_length"], frequencies)
-    return corpus, _Sample(having, first["oldest"], first["newest"]), counted_at
+    return corpus, _Sample(having, first["oldest"], first["newest"]), max(counted_at, default=None)
 
 
-def _countable(having: Mapping[str, int], documents: int) -> tuple[list[str], int]:
+def _countable(having: Mapping[str, int], authors: Mapping[str, int], documents: int) -> tuple[list[str], int]:
     """Which alternatives are counted, and up to how many."""
     up_to = min(MAX_COUNTED, MAX_COUNTED_IN_ALL // len(having))
     if documents <= up_to:
         return list(having), up_to
-    rare = [alternative for alternative, found in having.items() if found < FEW_SAMPLED]
+    rare = [each for each, found in having.items() if found < FEW_SAMPLED or authors[each] < FEW_AUTHORS]
     return rare, min(MAX_COUNTED_RARE, MAX_COUNTED_RARE_IN_ALL // max(1, len(rare)))

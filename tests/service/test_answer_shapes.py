@@ -114,7 +114,7 @@ async def test_every_declared_property_is_met(database: Database, monkeypatch: p
         api = by_words
     # What is said only of more than anybody should have to write for a test.
     monkeypatch.setattr("appview.store.history.MAX_RELATED", 3)
-    monkeypatch.setattr("appview.store.search.MAX_CANDIDATES", 3)
+    monkeypatch.setattr("appview.store.search.MAX_CANDIDATES_OF_ALL", 3)
     seen |= await ask("getHistory", {"uri": uri(POPULAR)})
     seen |= await ask("searchRecords", {"q": "green tea"})
     wanted = {each for name in METHODS for each in declared(name, CATALOGUE.methods[NAMESPACE + name].output)}

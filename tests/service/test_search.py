@@ -376,6 +376,7 @@ async def test_more_matches_than_are_ranked_are_admitted(
     database: Database, monkeypatch: pytest.MonkeyPatch, where: dict[str, Any]
 ) -> None:
     monkeypatch.setattr("appview.store.search.MAX_CANDIDATES", 3)
+    monkeypatch.setattr("appview.store.search.MAX_CANDIDATES_OF_ALL", 3)
     rows = MemoryRows()
     for number in range(5):
         rows.put(ALICE, f"tea {number}")

@@ -194,7 +194,7 @@ async def test_of_memories_of_one_moment_the_same_are_ranked_however_they_lie_in
 
 
 async def test_a_memory_of_the_year_one_breaks_no_search(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("appview.store.search.MAX_CANDIDATES", 3)
+    monkeypatch.setattr("appview.store.search.MAX_CANDIDATES_OF_ALL", 3)
     rows = MemoryRows()
     record = {"$type": COLLECTION, "content": "ancient", "createdAt": "0001-01-01T00:00:00Z"}
     rows.put_record(Key(BOB, "", "3kaaaaaaaaa2a"), record, day(1))
@@ -247,10 +247,9 @@ async def test_after_a_burst_of_a_rare_word_it_is_still_rare(database: Database)
 async def test_one_author_alone_cannot_hide_what_others_say(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, value in {"MAX_COUNTED": 20, "MAX_SAMPLED": 10, "FEW_SAMPLED": 3, "WANTED_LATEST": 12}.items():
+    for name, value in {"MAX_COUNTED": 20, "MAX_SAMPLED": 10, "FEW_SAMPLED": 3}.items():
         monkeypatch.setattr(f"appview.store.search_all.{name}", value)
-    monkeypatch.setattr("appview.store.search_all.ENOUGH_LATEST", 6)
-    monkeypatch.setattr("appview.store.search.MAX_CANDIDATES", 30)
+    monkeypatch.setattr("appview.store.search.MAX_CANDIDATES_OF_ALL", 30)
     rows = MemoryRows()
     said = [rows.put(BOB, "tea", days=number) for number in range(10)]
     for number in range(40):

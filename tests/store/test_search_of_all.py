@@ -8,6 +8,7 @@ import pytest
 
 from appview.filters import Filters
 from appview.search.query import parse_query
+from appview.store import search_all
 from appview.store.matches import Matches
 from appview.store.search import find_matches
 from memory.database import Database
@@ -21,7 +22,13 @@ AUTHORS = (ALICE, BOB, CAROL)
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """As of 20 memories, ten of the latest tell what more than five have."""
-    for name, value in {"MAX_COUNTED": 20, "MAX_SAMPLED": 10, "FEW_SAMPLED": 3, "MAX_COUNTED_RARE": 5}.items():
+    for name, value in {
+        "MAX_COUNTED": 20,
+        "MAX_SAMPLED": 10,
+        "FEW_SAMPLED": 3,
+        "FEW_AUTHORS": 2,
+        "MAX_COUNTED_RARE": 5,
+    }.items():
         monkeypatch.setattr(f"appview.store.search_all.{name}", value)
     return monkeypatch
 
@@ -29,6 +36,10 @@ def small(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 def put(rows: MemoryRows, count: int, words: str, *, first_day: int = 0) -> None:
     for number in range(count):
         rows.put(AUTHORS[number % 3], words, days=first_day + number)
+
+
+def keys(matches: Matches) -> list[tuple[str, str, str]]:
+    return [(row["repo"], row["space"], row["rkey"]) for row in matches.rows]
 
 
 async def find(database: Database, q: str, spaces: ReadableSpaces = NOBODY, **filters: object) -> Matches:
@@ -52,7 +63,8 @@ async def test_of_more_the_latest_tell_how_common_a_word_is_and_rare_ones_are_co
     put(rows, 3, "oolong tea")
     put(rows, 27, "tea", first_day=10)
     for number in range(10):  # these are sampled: eight of ten have tea, four of ten have green
-        rows.put(ALICE, ("green " if number < 4 else "") + ("tea" if number < 8 else "milk"), days=100 + number)
+        words = ("green " if number < 4 else "") + ("tea" if number < 8 else "milk")
+        rows.put(AUTHORS[number % 3], words, days=100 + number)
     await rows.write(database)
     corpus = (await find(database, "oolong green tea absent")).corpus
     assert corpus.documents == 40
@@ -68,32 +80,27 @@ async def test_counting_stops_where_a_word_turns_out_to_be_common(
     database: Database, small: pytest.MonkeyPatch
 ) -> None:
     rows = MemoryRows()
-    put(rows, 20, "tea")
+    put(rows, 30, "tea")
     put(rows, 10, "milk", first_day=100)
     await rows.write(database)
-    assert (await find(database, "tea")).corpus.frequencies["tea"] == 5
+    assert (await find(database, "tea")).corpus.frequencies["tea"] == 20
 
 
 async def test_of_a_word_that_too_many_have_the_latest_are_ranked(
     database: Database, small: pytest.MonkeyPatch
 ) -> None:
-    small.setattr("appview.store.search.MAX_CANDIDATES", 15)
-    small.setattr("appview.store.search_all.WANTED_LATEST", 12)
-    small.setattr("appview.store.search_all.ENOUGH_LATEST", 6)
+    small.setattr("appview.store.search.MAX_CANDIDATES_OF_ALL", 15)
     rows = MemoryRows()
     put(rows, 60, "tea")
     await rows.write(database)
     matches = await find(database, "tea")
     found = [row["effective_at"] for row in matches.rows]
     assert matches.capped
-    assert found == [day(59 - number) for number in range(len(found))]
-    assert 6 <= len(found) <= 15
+    assert found == [day(59 - number) for number in range(15)]
 
 
 async def test_where_a_word_was_rarer_before_all_are_looked_at(database: Database, small: pytest.MonkeyPatch) -> None:
-    small.setattr("appview.store.search.MAX_CANDIDATES", 15)
-    small.setattr("appview.store.search_all.WANTED_LATEST", 12)
-    small.setattr("appview.store.search_all.ENOUGH_LATEST", 12)
+    small.setattr("appview.store.search.MAX_CANDIDATES_OF_ALL", 15)
     rows = MemoryRows()
     put(rows, 2, "old tea")
     put(rows, 60, "milk", first_day=10)
@@ -103,19 +110,25 @@ async def test_where_a_word_was_rarer_before_all_are_looked_at(database: Databas
     assert (len(matches.rows), matches.capped) == (11, False)
 
 
-async def test_what_a_viewer_may_read_in_spaces_is_found_however_old(
-    database: Database, small: pytest.MonkeyPatch
-) -> None:
-    small.setattr("appview.store.search.MAX_CANDIDATES", 15)
-    small.setattr("appview.store.search_all.WANTED_LATEST", 5)
-    small.setattr("appview.store.search_all.ENOUGH_LATEST", 1)
-    rows = MemoryRows()
-    put(rows, 60, "tea", first_day=10)
-    private = rows.put(ALICE, "tea", space=SPACE, days=0)
-    await rows.write(database)
-    found = await find(database, "tea", ReadableSpaces(frozenset({SPACE})))
-    assert private.rkey in {row["rkey"] for row in found.rows}
-    assert all(row["space"] == "" for row in (await find(database, "tea")).rows)
+async def test_how_far_back_is_looked_changes_nothing(database: Database, small: pytest.MonkeyPatch, seed: int) -> None:
+    draw = random.Random(seed)
+    small.setattr("appview.store.search.MAX_CANDIDATES_OF_ALL", 12)
+    for _ in range(10):
+        rows = MemoryRows()
+        pace = draw.choice([0.0, 0.1, 5.0])  # all at once, or one after another
+        for number in range(draw.randrange(30, 90)):
+            words = draw.choice(["tea", "green tea", "milk", "milk and cake"])
+            rows.put(
+                draw.choice(AUTHORS), words, space=draw.choice(["", "", SPACE]), days=number ** draw.random() * pace
+            )
+        await rows.write(database)
+        for spaces in (NOBODY, ReadableSpaces(frozenset({SPACE}))):
+            for q in ("tea", "green tea", "milk cake"):
+                found = await find(database, q, spaces)
+                with small.context() as all_times:
+                    all_times.setattr(search_all._Sample, "since", lambda *_: None)
+                    expected = await find(database, q, spaces)
+                assert (keys(found), found.capped) == (keys(expected), expected.capped)
 
 
 async def test_the_past_is_told_by_what_was_the_latest_then(database: Database, small: pytest.MonkeyPatch) -> None:

@@ -105,10 +105,11 @@ union all
 
 -- name: search_all_sample
 -- The corpus of a search over all authors, one row for each alternative: how many of the latest public memories
--- (`sample_size`, of `mean_length`, from `oldest` to `newest`) have it. Replaced memories count too: to leave them out of
--- `documents` would take a walk through all. There is no watermark: a first page has none, and later ones count alike.
+-- (`sample_size`, of `mean_length`, from `oldest` to `newest`) have it, of how many `authors`. Replaced memories count too:
+-- to leave them out of `documents` would take a walk through all. There is no watermark: a first page has none, and later
+-- ones count alike.
 with latest as materialized (
-    select m.terms, m.term_count, m.effective_at
+    select m.repo, m.terms, m.term_count, m.effective_at
     from memories m
     join repos r on r.repo = m.repo and r.space = m.space and r.visible
     where m.space = '' and (:as_of::timestamptz is null or m.effective_at <= :as_of)
@@ -126,9 +127,13 @@ everything as materialized (
     from repos r
     where r.visible and (r.space = '' or r.space = any(:spaces::text[]))
 )
-select a.alternative, found.sampled, e.documents, s.sample_size, s.mean_length, s.oldest, s.newest
+select a.alternative, found.sampled, found.authors, e.documents, s.sample_size, s.mean_length, s.oldest, s.newest
 from unnest(:alternatives::text[], :queries::text[]) as a (alternative, query)
-cross join lateral (select count(*) as sampled from latest l where l.terms @@ a.query::tsquery) found
+cross join lateral (
+    select count(*) as sampled, count(distinct l.repo) as authors
+    from latest l
+    where l.terms @@ a.query::tsquery
+) found
 cross join everything e
 cross join sample s;
 
@@ -198,7 +203,8 @@ with picked as (
             and (:created_before::timestamptz is null or m.created_at < :created_before)
             and (:occurred_after::timestamptz is null or m.occurred_to > :occurred_after)
             and (:occurred_before::timestamptz is null or m.occurred_from < :occurred_before)
-        order by m.effective_at + interval '0' desc -- no index is in this order: a walk back in time may find few
+        -- No index is in this order: a walk back in time may find few.
+        order by m.effective_at + interval '0' desc, m.repo, m.rkey
         limit :max_candidates::int
     )
     union all
