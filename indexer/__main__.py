@@ -20,6 +20,7 @@ from indexer import (
     record,
     reembed_command,
     resync_command,
+    rotate_command,
     service,
 )
 from indexer.arrivals import OPERATOR, Place, RestoreOrdered, Source, SourceKind, TakedownOrdered
@@ -51,6 +52,13 @@ newest. `run` starts one of these beside itself. More of them, on any number of 
 the work. EMBEDDING_BACKEND says which model; the one that comes along needs neither network nor GPU.
 
   python -m indexer embed
+"""
+_SPACES_HELP = """\
+Keeps what is held of private Spaces in step with their authors' hosts: of every Space that somebody opened through the
+API, with the credential that let them. `run` starts one of these beside itself where SPACES_KEY_FILE is set. More of
+them, on any number of machines with the same database, share the work.
+
+  SPACES_KEY_FILE=/etc/memory/space-keys python -m indexer spaces
 """
 _REPLAY_HELP = """\
 Replays recorded frames through the path that live data takes: every commit is verified, memories are interpreted,
@@ -116,6 +124,23 @@ def _parser() -> argparse.ArgumentParser:
     )
     embed.add_argument(WITH_PARENT, action="store_true", help=argparse.SUPPRESS)
     embed.set_defaults(command=_embed)
+
+    spaces = commands.add_parser(
+        "spaces",
+        help="keep private Spaces in step (`run` starts one of these by itself)",
+        description=_SPACES_HELP,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    spaces.add_argument(WITH_PARENT, action="store_true", help=argparse.SUPPRESS)
+    spaces.set_defaults(command=_spaces)
+
+    rotating = commands.add_parser(
+        "rotate-key",
+        help="seal credentials of Spaces by a new key",
+        description=rotate_command.HELP,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    rotating.set_defaults(command=_rotate_key, log_level=logging.WARNING)
 
     reembed = commands.add_parser(
         "reembed",
@@ -235,6 +260,17 @@ async def _repair(options: argparse.Namespace) -> int:
 async def _embed(options: argparse.Namespace) -> int:
     await service.embed(load(os.environ), with_parent=options.with_parent)
     return 0
+
+
+async def _spaces(options: argparse.Namespace) -> int:
+    await service.spaces(load(os.environ), with_parent=options.with_parent)
+    return 0
+
+
+async def _rotate_key(_: argparse.Namespace) -> int:
+    rotated = await service.rotate_key(load(os.environ))
+    print(json.dumps(asdict(rotated)))
+    return 1 if rotated.unopened else 0
 
 
 async def _reembed(options: argparse.Namespace) -> int:

@@ -192,6 +192,21 @@ class ContentsFetched:
     beyond: int = 0  # further records behind the quota edge, which are only counted
 
 
+@dataclass(frozen=True, slots=True, repr=False)
+class SpaceChanged:
+    """A part of what changes in an author's repo in a Space, while its pull has the repo to itself."""
+
+    place: Place
+    repo: str
+    space: str
+    rev: str  # of the commit that was pulled
+    ops: tuple[MemoryOp, ...]
+    whole: bool  # they come of the whole repo
+    first: bool  # of its parts
+    last: bool  # of its parts: all is held now
+    fresh: bool = False  # as in ContentsFetched
+
+
 @dataclass(frozen=True, slots=True)
 class FetchedHead:
     """Which commit a fetched repo is at."""
@@ -255,6 +270,7 @@ class AccountAsked:
     host: str  # its URL
     active: bool
     status: str | None
+    in_spaces: bool = False  # it counts without a public repo too
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,6 +315,7 @@ Arrival = (
     | FetchOrdered
     | FetchBegun
     | ContentsFetched
+    | SpaceChanged
     | FetchApplied
     | FetchFailed
     | FetchLifted

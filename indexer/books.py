@@ -85,6 +85,7 @@ class Books:
     freed: Counter[RepoKey] = field(default_factory=Counter[RepoKey])  # records that were kept out, deleted or updated
     records: dict[RecordKey, RecordState] = field(default_factory=dict[RecordKey, RecordState])
     purged: set[RepoKey] = field(default_factory=set[RepoKey])
+    refills: set[RepoKey] = field(default_factory=set[RepoKey])  # in Spaces: what a quota kept out may be held now
     requests: dict[tuple[RepoKey, RequestKind], Request] = field(
         default_factory=dict[tuple[RepoKey, RequestKind], Request]
     )
@@ -183,7 +184,10 @@ class Books:
             self.desynchronize(row, "parked_overflow", commit.place)
 
     def request_refill(self, key: RepoKey, at: datetime) -> None:
-        """Asks for what a quota kept out, now that there is room."""
+        """Asks for what a quota kept out, now that there is room; in a Space that is its pull's to see to."""
+        if key[1] != PUBLIC:
+            self.refills.add(key)
+            return
         self.rows[key].postpone_fetch(at + REFILL_INTERVAL)
         self.request(key, RequestKind.FETCH, "quota_refill", at)
 

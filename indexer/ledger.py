@@ -36,6 +36,7 @@ from indexer.arrivals import (
     RequestAnswered,
     RestoreOrdered,
     SourceKind,
+    SpaceChanged,
     SyncArrived,
     TakedownOrdered,
 )
@@ -88,6 +89,8 @@ class Ledger(Books):
                 self._answered(arrival)
             case FetchOrdered() | FetchBegun() | ContentsFetched() | FetchApplied() | FetchFailed():
                 self._fetch(arrival)
+            case SpaceChanged():
+                self._change_in_space(arrival)
             case FetchLifted():
                 self._lift(arrival)
             case HeadCompared():
@@ -157,6 +160,13 @@ class Ledger(Books):
                 state.delete(at)
             else:
                 state.put(op.entry, rev, at)
+
+    def _change_in_space(self, arrival: SpaceChanged) -> None:
+        row = self.rows[arrival.repo, arrival.space]
+        if arrival.whole and arrival.first:
+            row.forget_quota_edges()
+        self._put(row, arrival.ops, arrival.rev, arrival.place.seen_at)
+        row.pulled(arrival.rev, arrival.place.seen_at, ended=arrival.last)
 
     def _cut_off(self, arrival: RepoCutOff) -> None:
         """What was cut off was never verified, so it changes no state: a forger could have filled the lane.
@@ -239,7 +249,7 @@ class Ledger(Books):
     def _asked(self, arrival: AccountAsked) -> None:
         """The host's own word; its stream's later words count over it, a relay's earlier ones do not all."""
         row, at = self.rows.get((arrival.repo, PUBLIC)), arrival.place.seen_at
-        if row is None:
+        if row is None and not arrival.in_spaces:
             return
         words = self.statuses.setdefault(arrival.repo, {})
         known = words.get(arrival.host)
@@ -254,6 +264,8 @@ class Ledger(Books):
             ]
         for word in news:
             words[word.source] = self.changed_statuses[arrival.repo, word.source] = word
+        if row is None:
+            return
         self.show(row.key, at)
         if not arrival.active and arrival.status == "deleted" and not row.purged:
             self.request(row.key, RequestKind.CONFIRM_DELETION, "deleted", at)

@@ -59,6 +59,7 @@ class Daemon:
     patience: Patience = field(default_factory=Patience)
     repair: Companion | None = None  # what asks hosts; null: somebody else does
     embed: Companion | None = None  # what fills vectors
+    spaces: Companion | None = None  # what keeps Spaces in step
 
 
 class _LiveIdentities:
@@ -208,3 +209,5 @@ async def _start(
         tasks.create_task(daemon.repair.keep(metrics.repair_ends.inc))
     if daemon.embed is not None:
         tasks.create_task(daemon.embed.keep(metrics.embed_ends.inc))
+    if daemon.spaces is not None:
+        tasks.create_task(daemon.spaces.keep(metrics.spaces_ends.inc))

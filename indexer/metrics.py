@@ -55,6 +55,9 @@ class IndexerMetrics:
         self.embed_ends = Counter(
             "indexer_embed_ends", "Times that the process that embeds ended by itself.", registry=registry
         )
+        self.spaces_ends = Counter(
+            "indexer_spaces_ends", "Times that the process that keeps Spaces ended by itself.", registry=registry
+        )
         self.embeddings_waiting = Gauge(
             "indexer_embeddings_waiting", "Memories that wait for a vector.", ["model"], registry=registry
         )

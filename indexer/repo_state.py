@@ -97,6 +97,13 @@ class RepoRow:
         self.first_indexed_at = self.first_indexed_at or at
         self._touch(at)
 
+    def pulled(self, rev: str, at: datetime, *, ended: bool) -> None:
+        """Of a repo in a Space, where nothing chains and a rev may go back: some of it is held, or all."""
+        if ended:
+            self.rev, self.first_indexed_at = rev, self.first_indexed_at or at
+        self.state, self.reason = (RepoState.ACTIVE if ended else RepoState.RESYNCING), None
+        self._touch(at)
+
     def enter(self, state: RepoState, reason: str | None, at: datetime) -> None:
         if state is not RepoState.RESYNCING:
             self.fetch_token = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import secrets
 import sys
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
@@ -36,6 +37,10 @@ from indexer.report import ReplayReport
 from indexer.resync.crew import Crew, processes_for
 from indexer.resync.disk import DiskBudget
 from indexer.resync.hosts import HostBudget
+from indexer.rotate_command import Rotated, rotate
+from indexer.spaces import process as space_process
+from indexer.spaces.process import SpaceWork
+from indexer.spaces.sync import SpacePolicy
 from indexer.store import leases
 from indexer.store.status import IndexStatus, index_status
 from indexer.writer import Writer
@@ -45,7 +50,10 @@ from memory.embedding import Absent, Embedder
 from memory.errors import Misconfigured
 from memory.identifiers import NAMESPACE
 from memory.identity import PlcExport
+from memory.sealed import SealingKeys
+from memory.service_did import service_did
 from memory.settings import EmbeddingSettings, IndexerSettings, Settings
+from memory.space_protocol import SYNCER_FRAGMENT
 
 CONNECTIONS: Final = 8  # of the daemon, beside two a source
 EMBED_CONNECTIONS: Final = 3  # of which building an index takes one for as long as it lasts
@@ -99,6 +107,7 @@ async def run(settings: Settings) -> None:
         clock=_utc_now,
         repair=Companion(("repair",)),
         embed=None if settings.embedding.backend == "none" else Companion(("embed",)),
+        spaces=None if settings.spaces.key_file is None else Companion(("spaces",)),
     )
 
     def connect() -> AbstractAsyncContextManager[Database]:
@@ -130,6 +139,42 @@ async def embed(settings: Settings, *, with_parent: bool) -> int:
         lambda: _connect(settings, connections=EMBED_CONNECTIONS),
         with_parent=with_parent,
     )
+
+
+async def spaces(settings: Settings, *, with_parent: bool) -> int:
+    """Keeps Spaces in step until a signal or the parent's end stops it; how many repos were pulled."""
+    given, url = settings.indexer, settings.appview.public_url
+    did = None if url is None else service_did(url)
+    work = SpaceWork(
+        plc_url=given.plc_url,
+        handle_resolvers=given.handle_resolver,
+        private_networks=given.allow_private_addresses,
+        limits=quota_limits(given),
+        keys=_sealing_keys(settings),
+        clock=_utc_now,
+        random_bytes=secrets.token_bytes,
+        policy=SpacePolicy(
+            timedelta(seconds=settings.spaces.max_staleness_s), timedelta(days=settings.spaces.kept_days)
+        ),
+        syncer=None if did is None else did + SYNCER_FRAGMENT,
+    )
+    return await space_process.run(work, lambda: _connect(settings, connections=CONNECTIONS), with_parent=with_parent)
+
+
+async def rotate_key(settings: Settings) -> Rotated:
+    """Seals what other keys sealed by the current one."""
+    keys = _sealing_keys(settings)
+    async with _connect(settings, connections=1) as database:
+        return await rotate(database, keys)
+
+
+def _sealing_keys(settings: Settings) -> SealingKeys:
+    file = settings.spaces.key_file
+    if file is None:
+        raise Misconfigured(
+            "There are no keys for Spaces: name their file in SPACES_KEY_FILE.", setting="SPACES_KEY_FILE"
+        )
+    return SealingKeys.read(file, random_bytes=secrets.token_bytes)
 
 
 async def reembed(settings: Settings, options: argparse.Namespace) -> int:

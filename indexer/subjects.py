@@ -27,10 +27,12 @@ from indexer.arrivals import (
     RepoCutOff,
     RequestAnswered,
     RestoreOrdered,
+    SpaceChanged,
     SyncArrived,
     TakedownOrdered,
 )
 from indexer.books import RecordKey
+from indexer.repo_state import RepoKey
 from memory.space import PUBLIC
 
 
@@ -45,12 +47,18 @@ def repo_of(arrival: Arrival) -> str | None:
             return arrival.repo
         case FetchOrdered() | FetchBegun() | ContentsFetched() | FetchApplied() | FetchFailed() | FetchLifted():
             return arrival.repo
-        case HeadCompared() | AccountAsked() | DeletionConfirmed():
+        case HeadCompared() | AccountAsked() | DeletionConfirmed() | SpaceChanged():
             return arrival.repo
         case IdentityResolved():
             return arrival.identity.did
         case FrameIgnored() | FrameBroken():
             return None
+
+
+def key_of(arrival: Arrival) -> RepoKey | None:
+    """The row in `repos` that an arrival is about."""
+    repo = repo_of(arrival)
+    return None if repo is None else (repo, arrival.space if isinstance(arrival, SpaceChanged) else PUBLIC)
 
 
 def touched(arrivals: Iterable[Arrival]) -> Iterator[RecordKey]:
@@ -63,6 +71,9 @@ def touched(arrivals: Iterable[Arrival]) -> Iterator[RecordKey]:
             case ContentsFetched():
                 for op in arrival.ops:
                     yield arrival.repo, PUBLIC, op.rkey
+            case SpaceChanged():
+                for op in arrival.ops:
+                    yield arrival.repo, arrival.space, op.rkey
             case TakedownOrdered(rkey=str() as rkey):
                 yield arrival.repo, PUBLIC, rkey
             case _:

@@ -22,6 +22,7 @@ from indexer.arrivals import (
     CommitParked,
     ContentsFetched,
     FrameIgnored,
+    SpaceChanged,
     TakedownOrdered,
 )
 from indexer.books import Effect, RecordKey
@@ -30,13 +31,14 @@ from indexer.ledger import Ledger
 from indexer.parking_lot import Parked, ParkingLimits, ParkingLot
 from indexer.quota import QuotaLimits
 from indexer.record_state import RecordState
-from indexer.repo_state import RepoKey, RepoRow
-from indexer.store import deletions, denials, embeddings, streams
+from indexer.repo_state import RepoKey, RepoRow, visibility
+from indexer.store import deletions, denials, embeddings, space_repos, streams
 from indexer.store import records as record_rows
 from indexer.store import repos as repo_rows
 from indexer.store.embeddings import Lane
 from indexer.store.records import CurrentMemory
-from indexer.subjects import account_of, repo_of, touched
+from indexer.store.space_repos import AccountWord
+from indexer.subjects import account_of, key_of, touched
 from indexer.verify.reasons import Fault
 from memory.database import Database
 from memory.errors import Unavailable
@@ -56,11 +58,13 @@ class Outcome:
     tally: Counter[tuple[str, str, Effect]] = field(default_factory=Counter[tuple[str, str, Effect]])
     tracked: set[str] = field(default_factory=set[str])  # repos that have a row now
     quota_edges: dict[str, str] = field(default_factory=dict[str, str])  # public repo → its edge, where there is one
+    refills: set[RepoKey] = field(default_factory=set[RepoKey])  # in Spaces: all of it has to be pulled before long
 
     def add(self, other: Outcome) -> None:
         self.tally.update(other.tally)
         self.tracked |= other.tracked
         self.quota_edges |= other.quota_edges
+        self.refills |= other.refills
 
 
 Take: TypeAlias = Callable[[Connection, Sequence[Arrival]], Awaitable[Outcome]]
@@ -120,12 +124,15 @@ class Writer:
         if look is not None:
             look(ledger)
         ledger.take(arrivals)
-        live = not any(isinstance(arrival, ContentsFetched) for arrival in arrivals)
-        await self._store(conn, ledger, live=live)
+        await self._store(conn, ledger, live=not any(map(_is_of_whole_repo, arrivals)))
+        if explained := {repo for repo in map(account_of, arrivals) if repo}:
+            now = max(arrival.place.seen_at for arrival in arrivals)
+            await space_repos.show_accounts(conn, [_word_on(repo, ledger) for repo in sorted(explained)], now)
         edges = {
             row.repo: row.quota_edge for row in ledger.rows.values() if row.quota_edge is not None and not row.space
         }
-        return Outcome(ledger.tally, {repo for repo, _ in ledger.rows}, edges)
+        tracked = {repo for repo, space in ledger.rows if not space}
+        return Outcome(ledger.tally, tracked, edges, ledger.refills)
 
     async def _take_in_halves(self, conn: Connection, arrivals: Sequence[Arrival]) -> Outcome:
         await _lock(conn, arrivals)  # all of them before the first half, and so in order
@@ -166,8 +173,12 @@ class Writer:
         """What the arrivals are judged against, its repos' rows locked."""
         rows = await _lock(conn, arrivals)
         keys = set(touched(arrivals))
-        fresh = {arrival.repo for arrival in arrivals if isinstance(arrival, ContentsFetched) and arrival.fresh}
-        known = sorted(key for key in keys if key[0] not in fresh)
+        fresh = {
+            key_of(arrival)
+            for arrival in arrivals
+            if isinstance(arrival, ContentsFetched | SpaceChanged) and arrival.fresh
+        }
+        known = sorted(key for key in keys if key[:2] not in fresh)
         explained = {repo for repo in map(account_of, arrivals) if repo}
         if unseen := {row.repo for row in rows.values() if row.rev is None}:
             explained |= unseen & {each.commit.repo for each in arrivals if isinstance(each, CommitArrived)}
@@ -183,6 +194,7 @@ class Writer:
     async def _store(self, conn: Connection, ledger: Ledger, *, live: bool) -> None:
         if ledger.purged:
             await repo_rows.purge(conn, ledger.purged)
+            await space_repos.empty_accounts(conn, {repo for repo, _ in ledger.purged})
         if ledger.unparked:
             await streams.unpark_commits(conn, ledger.unparked)
         if ledger.parked:
@@ -297,6 +309,19 @@ def _without_data(arrival: Arrival, failure: StatementFailed | StatementTimedOut
             return FrameIgnored(arrival.place, Fault.UNSTORABLE)
 
 
+def _is_of_whole_repo(arrival: Arrival) -> bool:
+    return isinstance(arrival, ContentsFetched) or (isinstance(arrival, SpaceChanged) and arrival.whole)
+
+
+def _word_on(repo: str, ledger: Ledger) -> AccountWord:
+    """What is known of an account, whether or not it has a public repo here."""
+    identity = ledger.identities.get(repo)
+    words = ledger.statuses.get(repo, {}).values()
+    tombstoned = identity is not None and identity.tombstoned
+    active, status = visibility(words, identity.host if identity else None, tombstoned=tombstoned)
+    return AccountWord(repo, active, status)
+
+
 async def _lock(conn: Connection, arrivals: Iterable[Arrival]) -> dict[RepoKey, RepoRow]:
     """The rows of the repos that `arrivals` are about, those of new repos made first."""
     first: dict[RepoKey, datetime] = {}
@@ -307,7 +332,7 @@ async def _lock(conn: Connection, arrivals: Iterable[Arrival]) -> dict[RepoKey, 
             first.setdefault((arrival.repo, PUBLIC), arrival.place.seen_at)
     if first:
         await repo_rows.insert_repos(conn, sorted(first.items()))
-    return await repo_rows.lock_repos(conn, {(repo, PUBLIC) for repo in map(repo_of, arrivals) if repo})
+    return await repo_rows.lock_repos(conn, {key for key in map(key_of, arrivals) if key})
 
 
 async def _store_repos(conn: Connection, ledger: Ledger) -> None:

@@ -307,6 +307,12 @@ class SpacesSettings(_Part):
         le=86_400,
         description="For how many seconds a Space is readable after what is held of it was last confirmed.",
     )
+    kept_days: int = Field(
+        default=30,
+        ge=1,
+        le=3_650,
+        description="For how many days what is held of a Space is kept after the last credential for it has expired.",
+    )
 
 
 PARTS: Final[tuple[type[_Part], ...]] = (

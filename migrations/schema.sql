@@ -24,6 +24,17 @@ CREATE TABLE public.account_status (
     CONSTRAINT account_status_source_kind_check CHECK ((source_kind = ANY (ARRAY['relay'::text, 'pds'::text])))
 );
 
+CREATE TABLE public.credentials (
+    repo text NOT NULL COLLATE pg_catalog."C",
+    token text NOT NULL COLLATE pg_catalog."C",
+    space text NOT NULL COLLATE pg_catalog."C",
+    sealed bytea NOT NULL,
+    key_id text NOT NULL COLLATE pg_catalog."C",
+    expires_at timestamp with time zone NOT NULL
+);
+
+ALTER TABLE ONLY public.credentials ALTER COLUMN sealed SET STATISTICS 0;
+
 CREATE TABLE public.deletions (
     repo text NOT NULL COLLATE pg_catalog."C",
     subject_sha256 bytea NOT NULL,
@@ -86,6 +97,14 @@ CREATE TABLE public.embeddings (
 WITH (toast_tuple_target='8160');
 
 ALTER TABLE ONLY public.embeddings ALTER COLUMN embedding SET STATISTICS 0;
+
+CREATE TABLE public.grants (
+    repo text NOT NULL COLLATE pg_catalog."C",
+    token text NOT NULL COLLATE pg_catalog."C",
+    space text NOT NULL COLLATE pg_catalog."C",
+    granted_at timestamp with time zone NOT NULL,
+    expires_at timestamp with time zone NOT NULL
+);
 
 CREATE TABLE public.identities (
     repo text NOT NULL COLLATE pg_catalog."C",
@@ -286,11 +305,69 @@ CREATE TABLE public.sources (
     gap_compared_to text COLLATE pg_catalog."C"
 );
 
+CREATE TABLE public.space_inbox (
+    repo text NOT NULL COLLATE pg_catalog."C",
+    space text NOT NULL COLLATE pg_catalog."C",
+    kind text NOT NULL COLLATE pg_catalog."C",
+    author text DEFAULT ''::text NOT NULL COLLATE pg_catalog."C",
+    rev text COLLATE pg_catalog."C",
+    hash bytea,
+    received_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    CONSTRAINT space_inbox_kind_check CHECK ((kind = ANY (ARRAY['opened'::text, 'written'::text, 'deleted'::text])))
+);
+
+CREATE TABLE public.space_repos (
+    repo text NOT NULL COLLATE pg_catalog."C",
+    space text NOT NULL COLLATE pg_catalog."C",
+    listed_rev text COLLATE pg_catalog."C",
+    listed_hash bytea,
+    in_step boolean DEFAULT false NOT NULL,
+    rev text COLLATE pg_catalog."C",
+    hash bytea,
+    set_state bytea,
+    confirmed_at timestamp with time zone,
+    hidden text COLLATE pg_catalog."C",
+    account_active boolean DEFAULT true NOT NULL,
+    whole boolean DEFAULT false NOT NULL,
+    host text DEFAULT ''::text NOT NULL COLLATE pg_catalog."C",
+    pull_after timestamp with time zone,
+    pull_token uuid,
+    rests_until timestamp with time zone DEFAULT '1970-01-01 00:00:00+00'::timestamp with time zone NOT NULL,
+    attempts integer DEFAULT 0 NOT NULL,
+    failure text COLLATE pg_catalog."C",
+    CONSTRAINT space_repos_hidden_check CHECK ((hidden = ANY (ARRAY['unlisted'::text, 'stale'::text])))
+);
+
+ALTER TABLE ONLY public.space_repos ALTER COLUMN set_state SET STATISTICS 0;
+
+CREATE TABLE public.spaces (
+    repo text NOT NULL COLLATE pg_catalog."C",
+    space text NOT NULL COLLATE pg_catalog."C",
+    state text DEFAULT 'syncing'::text NOT NULL COLLATE pg_catalog."C",
+    opened_at timestamp with time zone NOT NULL,
+    fresh_until timestamp with time zone DEFAULT '1970-01-01 00:00:00+00'::timestamp with time zone NOT NULL,
+    listed_at timestamp with time zone,
+    sweep_after timestamp with time zone DEFAULT '1970-01-01 00:00:00+00'::timestamp with time zone NOT NULL,
+    due_at timestamp with time zone DEFAULT '1970-01-01 00:00:00+00'::timestamp with time zone NOT NULL,
+    claim_token uuid,
+    claimed_until timestamp with time zone DEFAULT '1970-01-01 00:00:00+00'::timestamp with time zone NOT NULL,
+    attempts integer DEFAULT 0 NOT NULL,
+    failure text COLLATE pg_catalog."C",
+    registered_until timestamp with time zone,
+    register_after timestamp with time zone DEFAULT '1970-01-01 00:00:00+00'::timestamp with time zone NOT NULL,
+    credentialed_until timestamp with time zone NOT NULL,
+    deleted_at timestamp with time zone,
+    CONSTRAINT spaces_state_check CHECK ((state = ANY (ARRAY['syncing'::text, 'ready'::text, 'deleted'::text])))
+);
+
 ALTER TABLE ONLY public.access_tokens
     ADD CONSTRAINT access_tokens_pkey PRIMARY KEY (repo, id);
 
 ALTER TABLE ONLY public.account_status
     ADD CONSTRAINT account_status_pkey PRIMARY KEY (repo, source);
+
+ALTER TABLE ONLY public.credentials
+    ADD CONSTRAINT credentials_pkey PRIMARY KEY (repo, token, space);
 
 ALTER TABLE ONLY public.deletions
     ADD CONSTRAINT deletions_pkey PRIMARY KEY (repo, subject_sha256);
@@ -309,6 +386,9 @@ ALTER TABLE ONLY public.embedding_requests
 
 ALTER TABLE ONLY public.embeddings
     ADD CONSTRAINT embeddings_pkey PRIMARY KEY (repo, space, model, rkey, chunk);
+
+ALTER TABLE ONLY public.grants
+    ADD CONSTRAINT grants_pkey PRIMARY KEY (repo, token, space);
 
 ALTER TABLE ONLY public.identities
     ADD CONSTRAINT identities_pkey PRIMARY KEY (repo);
@@ -352,13 +432,30 @@ ALTER TABLE ONLY public.settings
 ALTER TABLE ONLY public.sources
     ADD CONSTRAINT sources_pkey PRIMARY KEY (source);
 
+ALTER TABLE ONLY public.space_inbox
+    ADD CONSTRAINT space_inbox_pkey PRIMARY KEY (repo, space, kind, author);
+
+ALTER TABLE ONLY public.space_repos
+    ADD CONSTRAINT space_repos_pkey PRIMARY KEY (repo, space);
+
+ALTER TABLE ONLY public.spaces
+    ADD CONSTRAINT spaces_pkey PRIMARY KEY (repo, space);
+
 CREATE INDEX access_tokens_by_expiry ON public.access_tokens USING btree (expires_at);
+
+CREATE INDEX credentials_by_expiry ON public.credentials USING btree (expires_at);
+
+CREATE INDEX credentials_by_space ON public.credentials USING btree (space, expires_at);
 
 CREATE INDEX deletions_by_age ON public.deletions USING btree (deleted_at);
 
 CREATE UNIQUE INDEX embedding_models_serving ON public.embedding_models USING btree (state) WHERE (state = 'serving'::text);
 
 CREATE INDEX embedding_requests_lanes ON public.embedding_requests USING btree (model, lane, repo, space, rkey);
+
+CREATE INDEX grants_by_expiry ON public.grants USING btree (expires_at);
+
+CREATE INDEX grants_by_space ON public.grants USING btree (space, granted_at);
 
 CREATE INDEX identities_by_handle ON public.identities USING btree (handle) WHERE (handle IS NOT NULL);
 
@@ -380,7 +477,7 @@ CREATE INDEX memories_public_by_time ON public.memories USING btree (effective_a
 
 CREATE INDEX memories_public_labels ON public.memories USING gin (array_to_tsvector(ARRAY[('k'::text || "left"(COALESCE(kind, ''::text), 100)), ('s'::text || "left"(COALESCE(scope, ''::text), 100)), ('a'::text || "left"(COALESCE(agent, ''::text), 100)), ('c'::text || "left"(COALESCE(client, ''::text), 100))])) WHERE (space = ''::text);
 
-CREATE INDEX memories_public_terms ON public.memories USING gin (terms) WHERE (space = ''::text);
+CREATE INDEX memories_public_terms ON public.memories USING gin (terms) WHERE (space <= ''::text);
 
 CREATE INDEX memory_edges_by_target ON public.memory_edges USING btree (repo, space, target, rkey);
 
@@ -427,3 +524,9 @@ CREATE INDEX requests_by_host ON public.requests USING btree (kind, host, not_be
 CREATE INDEX requests_by_time ON public.requests USING btree (kind, tracked, not_before);
 
 CREATE INDEX seen_tokens_by_expiry ON public.seen_tokens USING btree (expires_at);
+
+CREATE INDEX space_repos_by_space ON public.space_repos USING btree (space, repo);
+
+CREATE INDEX space_repos_by_time ON public.space_repos USING btree (pull_after) WHERE (pull_after IS NOT NULL);
+
+CREATE INDEX spaces_by_time ON public.spaces USING btree (due_at);

@@ -63,7 +63,7 @@ with page as (
     select a.repo, a.source
     from account_status a
     join page using (repo, source)
-    where a.event_time < :before and not exists (select from repos r where (r.repo, r.space) = (a.repo, ''))
+    where a.event_time < :before and not exists (select from repos r where r.repo = a.repo)
     for update of a skip locked
 ), deleted as (
     delete from account_status a using slice s where (a.repo, a.source) = (s.repo, s.source) returning true

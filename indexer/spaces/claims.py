@@ -1,0 +1,94 @@
+"""Works off claims of one kind: so many at a time, asked for again once there is room, when woken, or after a while.
+
+A claim whose work goes wrong, by a bug of ours, is left to run out: it is due again then, and the others go on. What it
+was about is not said, for a Space is as private as what it holds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any, Generic, TypeVar
+
+from indexer.back_off import back_off_s
+from indexer.patience import RETRY_FIRST_S, RETRY_MAX_S, patiently, wait_at_most
+from memory.errors import Misconfigured
+from memory.tasks import TaskGroup
+from memory.telemetry import get_logger
+
+_Claim = TypeVar("_Claim")
+
+
+class WorkQueue(Generic[_Claim]):
+    """One kind of work; `claim` takes up to so many."""
+
+    def __init__(
+        self,
+        name: str,
+        claim: Callable[[int], Awaitable[Sequence[_Claim]]],
+        work: Callable[[_Claim], Coroutine[Any, Any, None]],
+        *,
+        at_once: int,
+        poll_s: float,
+    ) -> None:
+        self._name = name
+        self._claim = claim
+        self._work = work
+        self._at_once = at_once
+        self._poll_s = poll_s
+        self._under_way: set[asyncio.Task[None]] = set()
+        self._changed = asyncio.Event()
+        self.failed = 0  # claims whose work went wrong
+
+    def wake(self) -> None:
+        """Has it look at once whether there is something to do."""
+        self._changed.set()
+
+    async def run(self) -> None:
+        """Works until cancelled."""
+        async with TaskGroup() as tasks:
+            while True:
+                self._changed.clear()  # before it is looked: what comes while claims are taken counts
+                free = self._at_once - len(self._under_way)
+                for claim in await self._take(free):
+                    task = tasks.create_task(self._work_off(claim))
+                    self._under_way.add(task)
+                    task.add_done_callback(self._ended)
+                if len(self._under_way) < self._at_once:
+                    await wait_at_most(self._changed, self._poll_s)
+                else:
+                    await self._until_free()
+
+    async def _until_free(self) -> None:
+        while len(self._under_way) >= self._at_once:
+            self._changed.clear()
+            await self._changed.wait()
+
+    async def _take(self, free: int) -> Sequence[_Claim]:
+        """Claims, tried again after a while whatever goes wrong: what is under way goes on meanwhile."""
+        failures = 0
+        while True:
+            try:
+                return await patiently(lambda: self._claim(free), "claim", lambda: None)
+            except Misconfigured:
+                raise
+            except Exception as failure:  # noqa: BLE001  the edge: one statement must not end what is under way
+                failures += 1
+                self._tell(failure)
+            await asyncio.sleep(back_off_s(failures, RETRY_FIRST_S, RETRY_MAX_S))
+
+    async def _work_off(self, claim: _Claim) -> None:
+        try:
+            await self._work(claim)
+        except Misconfigured:
+            raise
+        except Exception as failure:  # noqa: BLE001  the edge: one claim must not take the others along
+            self._tell(failure)
+
+    def _tell(self, failure: Exception) -> None:
+        self.failed += 1
+        get_logger().error("space_work_failed", kind=self._name, count=self.failed, exc_info=failure)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._under_way.discard(task)
+        self._changed.set()

@@ -1,0 +1,259 @@
+"""What is to be done of one Space: list its writers, heed what its host tells of them, ask that host to tell us, and
+see to it that nothing is served that was not confirmed in time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from indexer.resync.waits import host_wait_s, next_wait_s
+from indexer.resync.worker import reason_of
+from indexer.spaces.hosts import SpaceHosts
+from indexer.spaces.listing import changed_by_listing, hints_of
+from indexer.spaces.purge import purge
+from indexer.spaces.reads import SpaceGone, SpaceReads
+from indexer.store import spaces
+from indexer.store.fetches import SharedClock
+from indexer.store.spaces import Freshness, Listed, Note, NoteKind, SealedCredential, SpaceClaim, Standing
+from memory.database import Database
+from memory.errors import Rejected, Unavailable
+from memory.outbound_errors import HostUnavailable
+from memory.queries import Connection
+from memory.sealed import NotSealedHere, SealingKeys
+from memory.space_authorities import SpaceAuthorities
+from memory.space_credential import SpaceCredential, open_credential
+from memory.space_protocol import REGISTRATION_LIFETIME
+from memory.tasks import TaskGroup
+from memory.telemetry import get_logger
+
+CLAIM: Final = timedelta(minutes=1)  # another process takes over after that
+CLAIM_KEPT_EVERY_S: Final = 20.0
+STORED_AT_ONCE: Final = 500
+# Whatever viewers and hosts say, writers are listed no more often than that.
+LISTING_REST: Final = timedelta(seconds=5)
+REGISTRATION_RETRY: Final = timedelta(minutes=10)
+REGISTRATION_MIN: Final = timedelta(minutes=1)
+
+
+@dataclass(frozen=True, slots=True)
+class SpacePolicy:
+    """For how long what is held of Spaces may be kept and served."""
+
+    staleness: timedelta = timedelta(minutes=15)  # what was not confirmed for so long is not served
+    retention: timedelta = timedelta(days=30)  # what nobody could read for so long is deleted
+
+    @property
+    def sweep_every(self) -> timedelta:
+        """So that one sweep may fail without anything being hidden."""
+        return self.staleness / 3
+
+    @property
+    def freshness(self) -> Freshness:
+        """Where what lapses is seen to before it does."""
+        return Freshness(self.staleness, self.staleness / 10)
+
+
+class Overtaken(Rejected):
+    """Somebody else works on the Space by now."""
+
+    reason = "space_overtaken"
+
+
+class CredentialStore:
+    """What Spaces can be read with."""
+
+    def __init__(self, database: Database, keys: SealingKeys, shared_clock: SharedClock) -> None:
+        self._database = database
+        self._keys = keys
+        self._shared_clock = shared_clock
+        self.unopened = 0  # that no key of ours opens
+
+    async def find(self, space: str) -> list[SpaceCredential]:
+        """Those of a Space that hold now, the best first."""
+        async with self._database.connection() as conn:
+            sealed = await spaces.live_credentials(conn, space, self._shared_clock())
+        return [opened for each in sealed if (opened := self._open(space, each)) is not None]
+
+    def _open(self, space: str, sealed: SealedCredential) -> SpaceCredential | None:
+        try:
+            return open_credential(self._keys, sealed.sealed, space=space, viewer=sealed.viewer)
+        except NotSealedHere:
+            self.unopened += 1
+            return None
+
+
+class SpaceSync:
+    """Does what is to be done of Spaces, each under a claim that it keeps up meanwhile."""
+
+    def __init__(
+        self,
+        database: Database,
+        hosts: SpaceHosts,
+        authorities: SpaceAuthorities,
+        credentials: CredentialStore,
+        *,
+        policy: SpacePolicy,
+        syncer: str | None,
+        shared_clock: SharedClock,
+        randomness: random.Random,
+    ) -> None:
+        """`syncer`: the service that hosts are to tell of writes; None: we cannot be told."""
+        self._database = database
+        self._hosts = hosts
+        self._authorities = authorities
+        self._credentials = credentials
+        self._policy = policy
+        self._syncer = syncer
+        self._shared_clock = shared_clock
+        self._randomness = randomness
+        self.listed = 0
+        self.purged = 0
+        self.failures: dict[str, int] = {}  # reason → listings that ended so
+
+    async def step(self, claim: SpaceClaim) -> None:
+        """All that is to be done of one. What hosts do wrong is told in its row; raises what the database does."""
+        async with TaskGroup() as tasks:
+            keeping = tasks.create_task(self._keep_on(claim))
+            with suppress(Overtaken):
+                await self._step(claim)
+            keeping.cancel()
+
+    async def _step(self, claim: SpaceClaim) -> None:
+        if claim.deleted_at is not None:
+            await self._purge(claim, claim.deleted_at, "space_deleted")
+            return
+        async with self._database.connection() as conn:
+            notes = await spaces.load_notes(conn, claim)
+        if notes and notes[0].kind is NoteKind.DELETED:
+            await self._purge(claim, notes[0].received_at, "space_deleted")
+            return
+        found = await self._credentials.find(claim.space)
+        if not found:
+            await self._wait(claim, notes)
+            return
+        try:
+            await self._sync(claim, notes, SpaceReads(self._hosts, claim.space, found))
+        except SpaceGone:
+            await self._purge(claim, claim.now, "space_deleted")
+
+    async def _wait(self, claim: SpaceClaim, notes: Sequence[Note]) -> None:
+        """Nothing can be read: what is held stays for a while, unserved."""
+        ends_at = claim.credentialed_until + self._policy.retention
+        if claim.now >= ends_at and not notes:
+            await self._purge(claim, claim.now, "no_credential")
+            return
+        async with self._database.transaction() as conn:
+            await spaces.stop_pulls(conn, claim.space)
+            await spaces.drop_notes(conn, claim, notes)
+            await self._settle(conn, claim, ends_at)
+
+    async def _sync(self, claim: SpaceClaim, notes: Sequence[Note], reads: SpaceReads) -> None:
+        async with self._database.connection() as conn:
+            known = await spaces.load_listed(conn, claim.space)
+        hints = hints_of(notes, known)
+        opened = any(note.kind is NoteKind.OPENED for note in notes)
+        rested = claim.listed_at is None or claim.now - claim.listed_at >= LISTING_REST
+        wanted = opened or (hints.is_incomplete and claim.attempts == 0)
+        listed = False
+        if claim.now >= claim.sweep_after or (wanted and rested):
+            listed = await self._list(claim, reads, known)
+        if not listed:
+            await self._heed(claim, hints.changed, sooner=wanted and not rested)
+        if self._syncer is not None and claim.now >= claim.register_after:
+            await self._register(claim, reads, self._syncer)
+        lapse = self._policy.freshness
+        async with self._database.transaction() as conn:
+            if notes:
+                await spaces.drop_notes(conn, claim, notes)
+            if listed:
+                wait = self._policy.sweep_every * self._randomness.uniform(0.9, 1.0)
+                if not await spaces.note_listing(conn, claim, claim.now + wait):
+                    raise Overtaken
+            await spaces.hide_stale(conn, claim.space, claim.now - lapse.staleness + lapse.margin, self._shared_clock())
+            await self._settle(conn, claim, None)
+
+    async def _list(self, claim: SpaceClaim, reads: SpaceReads, known: dict[str, Standing]) -> bool:
+        """Stores what a listing changed; whether there was one."""
+        try:
+            host = (await self._authorities.resolve(claim.authority)).host
+            if host is None:
+                raise Rejected(reason="no_space_host")
+            listed = await reads.list_repos(host)
+        except SpaceGone:
+            raise
+        except (Rejected, Unavailable) as failure:
+            await self._note_failure(claim, failure)
+            return False
+        changed = list(changed_by_listing(listed, known))
+        for start in range(0, len(changed), STORED_AT_ONCE):
+            async with self._database.transaction() as conn:
+                part = changed[start : start + STORED_AT_ONCE]
+                await spaces.store_listed(conn, claim, part, self._shared_clock())
+        self.listed += 1
+        return True
+
+    async def _heed(self, claim: SpaceClaim, hints: Sequence[Listed], *, sooner: bool) -> None:
+        """Stores what notifications say of listed authors; `sooner`: and has all listed once that may be."""
+        if hints:
+            async with self._database.transaction() as conn:
+                await spaces.store_listed(conn, claim, hints, self._shared_clock())
+        if sooner:
+            async with self._database.connection() as conn:
+                await spaces.hasten_listing(conn, claim, claim.now + LISTING_REST)
+
+    async def _note_failure(self, claim: SpaceClaim, failure: Rejected | Unavailable) -> None:
+        reason = reason_of(failure)
+        self.failures[reason] = self.failures.get(reason, 0) + 1
+        wait_s = host_wait_s(failure, self._randomness) if isinstance(failure, HostUnavailable) else None
+        attempted = wait_s is None
+        if wait_s is None:
+            wait_s = next_wait_s(claim.attempts + 1, self._randomness)
+        wait = min(timedelta(seconds=wait_s), self._policy.staleness)
+        get_logger().info("space_listing_failed", reason=reason, attempts=claim.attempts + 1)
+        async with self._database.connection() as conn:
+            await spaces.note_failed_listing(conn, claim, reason, claim.now + wait, attempted=attempted)
+
+    async def _register(self, claim: SpaceClaim, reads: SpaceReads, syncer: str) -> None:
+        until, again = None, claim.now + REGISTRATION_RETRY
+        try:
+            host = (await self._authorities.resolve(claim.authority)).host
+            if host is not None:
+                until = min(await reads.register(host, syncer), claim.now + REGISTRATION_LIFETIME)
+                again = claim.now + max((until - claim.now) / 2, REGISTRATION_MIN)
+        except SpaceGone:
+            raise
+        except (Rejected, Unavailable) as failure:
+            get_logger().info("space_registration_failed", reason=reason_of(failure))
+        async with self._database.connection() as conn:
+            await spaces.note_registration(conn, claim, until, again)
+
+    async def _settle(self, conn: Connection, claim: SpaceClaim, not_before: datetime | None) -> None:
+        await spaces.settle(
+            conn,
+            claim.authority,
+            claim.space,
+            claim.token,
+            self._policy.freshness,
+            release=True,
+            not_before=not_before,
+        )
+
+    async def _purge(self, claim: SpaceClaim, deleted_at: datetime, reason: str) -> None:
+        await purge(self._database, claim, deleted_at, reason, lambda: self._keep(claim))
+        self.purged += 1
+
+    async def _keep(self, claim: SpaceClaim) -> None:
+        async with self._database.connection() as conn:
+            await spaces.keep(conn, claim, CLAIM, self._shared_clock())
+
+    async def _keep_on(self, claim: SpaceClaim) -> None:
+        while True:
+            await asyncio.sleep(CLAIM_KEPT_EVERY_S)
+            with suppress(Unavailable):  # without the database nothing else is under way
+                await self._keep(claim)

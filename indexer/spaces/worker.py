@@ -1,0 +1,234 @@
+"""Keeps what is held of Spaces true. Any number of these, on any number of machines, share the work.
+
+Spaces and repos are claimed apart, so that an author's slow host holds up neither the Space nor its other authors.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Final
+from uuid import uuid4
+
+from indexer.arrivals import AccountAsked, Batch
+from indexer.patience import patiently
+from indexer.resync.apply import SLICE_OPS
+from indexer.resync.drain import at_hosts
+from indexer.resync.waits import host_wait_s, next_wait_s
+from indexer.resync.worker import reason_of
+from indexer.spaces import pull, sync
+from indexer.spaces.apply import PullOvertaken, SpaceApplier
+from indexer.spaces.claims import WorkQueue
+from indexer.spaces.hosts import SpaceHosts
+from indexer.spaces.pull import Puller, refill_after
+from indexer.spaces.reads import AccountInactive, SpaceReads
+from indexer.spaces.sync import CredentialStore, SpacePolicy, SpaceSync
+from indexer.store import space_purge, space_repos, spaces
+from indexer.store.fetches import SharedClock, database_clock
+from indexer.store.space_repos import PullClaim
+from indexer.store.spaces import SpaceClaim
+from indexer.verify.space_commit import HashMismatch
+from indexer.writer import Writer
+from memory.database import Database
+from memory.errors import MemoryAppviewError, Misconfigured, Rejected, Unavailable
+from memory.outbound_errors import HostUnavailable
+from memory.queries import StatementFailed
+from memory.resolver import IdentityResolver
+from memory.sealed import SealingKeys
+from memory.space_authorities import SpaceAuthorities
+from memory.tasks import TaskGroup
+from memory.telemetry import get_logger
+
+POLL_S: Final = 0.2
+EXPIRE_EVERY_S: Final = 60.0
+PULL_WAIT_MAX: Final = timedelta(hours=1)
+# A CAR that does not add up was most often made while its author wrote.
+TORN_WAIT_FIRST_S: Final = 1.0
+
+
+class SpaceWorker:
+    """Lists writers, pulls repos, and deletes what is no more."""
+
+    def __init__(
+        self,
+        database: Database,
+        writer: Writer,
+        resolver: IdentityResolver,
+        authorities: SpaceAuthorities,
+        hosts: SpaceHosts,
+        keys: SealingKeys,
+        *,
+        policy: SpacePolicy,
+        clock: Callable[[], datetime],
+        randomness: random.Random,
+        syncer: str | None = None,
+        spaces_at_once: int = 16,
+        pulls_at_once: int = 16,
+        slice_ops: int = SLICE_OPS,
+        poll_s: float = POLL_S,
+        shared_clock: SharedClock = database_clock,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`syncer`: the service of ours that hosts can tell of writes, as `did:web:…#atproto_space_syncer`; None: what
+        is written is found by sweeps only.
+        """
+        self._database = database
+        self._writer = writer
+        self._hosts = hosts
+        self._clock = clock
+        self._randomness = randomness
+        self._shared_clock = shared_clock
+        self._credentials = CredentialStore(database, keys, shared_clock)
+        self.sync = SpaceSync(
+            database,
+            hosts,
+            authorities,
+            self._credentials,
+            policy=policy,
+            syncer=syncer,
+            shared_clock=shared_clock,
+            randomness=randomness,
+        )
+        applier = SpaceApplier(
+            writer,
+            clock,
+            policy.freshness,
+            shared_clock=shared_clock,
+            refill_after=refill_after,
+            slice_ops=slice_ops,
+        )
+        self._puller = Puller(
+            database,
+            applier,
+            resolver,
+            clock=clock,
+            shared_clock=shared_clock,
+            longest_wait=policy.sweep_every,
+            monotonic=monotonic,
+        )
+        self._spaces = WorkQueue[SpaceClaim](
+            "space", self._claim_spaces, self._work_on_space, at_once=spaces_at_once, poll_s=poll_s
+        )
+        self._pulls = WorkQueue[PullClaim](
+            "space_repo", self._claim_pulls, self._work_on_repo, at_once=pulls_at_once, poll_s=poll_s
+        )
+        self.pulled = 0
+        self.written = 0  # records that were created, updated or deleted
+        self.failures: dict[str, int] = {}  # reason → pulls that ended so
+
+    @property
+    def failed(self) -> int:
+        """What went wrong by a bug of ours."""
+        return self._spaces.failed + self._pulls.failed
+
+    async def run(self) -> None:
+        """Works until cancelled."""
+        async with TaskGroup() as tasks:
+            tasks.create_task(self._spaces.run())
+            tasks.create_task(self._pulls.run())
+            tasks.create_task(self._expire())
+
+    # Spaces
+
+    async def _claim_spaces(self, free: int) -> list[SpaceClaim]:
+        async with self._database.connection() as conn:
+            await spaces.open_spaces(conn)
+            return await spaces.claim(conn, uuid4(), sync.CLAIM, at_most=free, now=self._shared_clock())
+
+    async def _work_on_space(self, claim: SpaceClaim) -> None:
+        try:
+            await self.sync.step(claim)
+        except (Unavailable, StatementFailed) as failure:  # it is due again when the claim ends
+            get_logger().warning("space_put_off", sqlstate=failure.context.get("sqlstate"))
+        self._pulls.wake()
+
+    # Repos
+
+    async def _claim_pulls(self, free: int) -> list[PullClaim]:
+        async with self._database.connection() as conn:
+            return await space_repos.claim(
+                conn,
+                uuid4(),
+                pull.CLAIM,
+                at_most=free,
+                each_host=self._hosts.at_once,
+                busy_hosts=self._hosts.busy(),
+                now=self._shared_clock(),
+            )
+
+    async def _work_on_repo(self, claim: PullClaim) -> None:
+        found = await self._credentials.find(claim.space)
+        if not found:
+            async with self._database.connection() as conn:
+                await space_repos.drop(conn, claim)
+            return
+        try:
+            changed = await self._puller.pull(claim, SpaceReads(self._hosts, claim.space, found))
+            if not claim.account_active:  # and yet its host gave it away
+                await self._tell(claim, active=True, status=None)
+        except PullOvertaken:
+            return
+        except (Rejected, Unavailable, StatementFailed) as failure:
+            await self._postpone(claim, failure)
+            return
+        self.pulled += 1
+        self.written += changed.ops
+        get_logger().info("space_repo_pulled", records=changed.ops, kind="whole" if changed.whole else "ops")
+
+    async def _postpone(self, claim: PullClaim, failure: MemoryAppviewError) -> None:
+        reason = reason_of(failure)
+        self.failures[reason] = self.failures.get(reason, 0) + 1
+        get_logger().info("space_pull_failed", reason=reason, attempts=claim.attempts)
+        if isinstance(failure, AccountInactive) and claim.account_active:
+            await self._tell(claim, active=False, status=failure.status)
+        wait_s = host_wait_s(failure, self._randomness) if isinstance(failure, HostUnavailable) else None
+        attempted = wait_s is None
+        if isinstance(failure, HashMismatch):
+            wait_s = TORN_WAIT_FIRST_S * 2.0 ** min(claim.attempts - 1, 20)
+        elif wait_s is None:
+            wait_s = next_wait_s(claim.attempts, self._randomness)
+        wait = min(timedelta(seconds=wait_s), PULL_WAIT_MAX)
+
+        async def store() -> None:
+            async with self._database.connection() as conn:
+                await space_repos.put_back(
+                    conn,
+                    claim,
+                    wait,
+                    attempted=attempted,
+                    failure=reason if attempted else None,
+                    whole=isinstance(failure, HashMismatch),
+                    host=self._puller.host(claim.author),
+                    now=self._shared_clock(),
+                )
+
+        await patiently(store, "postponement", lambda: None)
+
+    async def _tell(self, claim: PullClaim, *, active: bool, status: str | None) -> None:
+        """What the author's host says of the account."""
+        host, now = self._puller.host(claim.author), self._clock()
+        if host is not None:
+            asked = AccountAsked(at_hosts(now), claim.author, host, active, status, in_spaces=True)
+            await self._writer.apply(Batch([asked]), now)
+
+    # What has had its time
+
+    async def _expire(self) -> None:
+        while True:
+            try:
+                await self.expire()
+            except Misconfigured:
+                raise
+            except (Unavailable, StatementFailed) as failure:
+                get_logger().warning("expiry_failed", sqlstate=failure.context.get("sqlstate"))
+            await asyncio.sleep(EXPIRE_EVERY_S)
+
+    async def expire(self) -> None:
+        """Forgets grants, credentials and notes that hold no more."""
+        more = True
+        while more:
+            async with self._database.connection() as conn:
+                more = await space_purge.expire(conn, self._shared_clock())

@@ -1,0 +1,98 @@
+-- name: mark_deleted
+-- From now on nothing of a Space is served, and what was granted or held until then goes.
+update spaces set
+    state = 'deleted', fresh_until = 'epoch', deleted_at = least(coalesce(deleted_at, :deleted_at), :deleted_at)
+where repo = :repo and space = :space and claim_token = :token
+returning deleted_at;
+
+-- name: drop_grants
+-- Grants of a Space that is no more, some of them; what was granted since is for another one of the same name.
+delete from grants g
+using (
+    select repo, token from grants
+    where space = :space and granted_at <= :before
+    order by repo, token
+    limit :at_most
+) n
+where g.repo = n.repo and g.token = n.token and g.space = :space;
+
+-- name: drop_credentials
+-- Credentials without a grant, some of them.
+delete from credentials k
+using (
+    select c.repo, c.token from credentials c
+    where c.space = :space
+        and not exists (select from grants g where (g.repo, g.token, g.space) = (c.repo, c.token, c.space))
+    order by c.repo, c.token
+    limit :at_most
+) n
+where k.repo = n.repo and k.token = n.token and k.space = :space;
+
+-- name: next_in_space
+-- An author of whom something of the Space is left.
+select repo from space_repos where space = :space
+union
+select repo from repos where space = :space
+order by repo
+limit 1;
+
+-- name: delete_space_repo
+-- That an author wrote there; a pull that is under way ends with it.
+delete from space_repos where repo = :repo and space = :space;
+
+-- name: delete_repo
+-- The row that readers used.
+delete from repos where repo = :repo and space = :space;
+
+-- name: delete_requests_of
+-- What was to be asked.
+delete from requests where repo = :repo and space = :space;
+
+-- name: delete_inbox
+-- What was said of the Space until then.
+delete from space_inbox where repo = :repo and space = :space and received_at <= :before;
+
+-- name: leave_space
+-- A walk through all memories that stands in the Space goes on from the beginning of that author.
+update embedding_models set walked_space = '', walked_rkey = '' where walked_space = :space;
+
+-- name: delete_space
+-- The last of it.
+delete from spaces where repo = :repo and space = :space and deleted_at is not null;
+
+-- name: expire_grants
+-- Grants that hold no more, some of them.
+delete from grants g
+using (
+    select repo, token, space from grants
+    where expires_at < coalesce(:now::timestamptz, clock_timestamp())
+    order by expires_at
+    limit :at_most
+    for update skip locked
+) n
+where (g.repo, g.token, g.space) = (n.repo, n.token, n.space);
+
+-- name: expire_credentials
+-- Credentials that hold no more, some of them, once their Space knows until when they did.
+delete from credentials k
+using (
+    select c.repo, c.token, c.space from credentials c
+    where c.expires_at < coalesce(:now::timestamptz, clock_timestamp())
+        and not exists (select from spaces s where s.space = c.space and s.credentialed_until < c.expires_at)
+    order by c.expires_at
+    limit :at_most
+    for update skip locked
+) n
+where (k.repo, k.token, k.space) = (n.repo, n.token, n.space);
+
+-- name: expire_notes
+-- What was said of Spaces that nobody opened.
+delete from space_inbox i
+using (
+    select i.repo, i.space, i.kind, i.author from space_inbox i
+    where i.received_at < coalesce(:now::timestamptz, clock_timestamp()) - :kept::interval
+        and not exists (select from spaces s where (s.repo, s.space) = (i.repo, i.space))
+    limit :at_most
+    for update skip locked
+) n
+where (i.repo, i.space, i.kind, i.author) = (n.repo, n.space, n.kind, n.author);

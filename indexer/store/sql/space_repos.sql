@@ -1,0 +1,156 @@
+-- name: claim_pulls
+-- Repos in Spaces that are to be pulled and whose hosts are free, some of each host, the longest due first.
+with clock as materialized (
+    select coalesce(:now::timestamptz, clock_timestamp()) as now
+), due as (
+    select d.*, row_number() over (partition by d.host order by d.pull_after) as place
+    from (
+        select p.repo, p.space, coalesce(nullif(p.host, ''), i.host, '') as host, p.pull_after
+        from space_repos p
+        left join identities i on i.repo = p.repo
+        where p.pull_after <= (select now from clock)
+            and coalesce(nullif(p.host, ''), i.host, '') <> all(:busy_hosts::text[])
+        order by p.pull_after
+        limit :looked_at
+    ) d
+), chosen as (
+    select p.repo, p.space
+    from space_repos p
+    join due d on (d.repo, d.space) = (p.repo, p.space)
+    where p.pull_after <= (select now from clock) and (d.place <= :each_host or d.host = '')
+    order by d.place, d.pull_after
+    limit :at_most
+    for update of p skip locked
+)
+update space_repos p set pull_after = c.now + :claim::interval, pull_token = :token, attempts = p.attempts + 1
+from chosen n
+cross join clock c
+where (p.repo, p.space) = (n.repo, n.space)
+returning p.repo, p.space, c.now, p.attempts, p.listed_rev, p.listed_hash, p.rev, p.hash, p.set_state, p.whole,
+    p.account_active,
+    (select r.state from repos r where (r.repo, r.space) = (p.repo, p.space)) as state;
+
+-- name: keep_pull
+-- It is still worked on.
+update space_repos set pull_after = coalesce(:now::timestamptz, clock_timestamp()) + :claim::interval
+where repo = :repo and space = :space and pull_token = :token;
+
+-- name: lock_pull
+-- Whether a pull still has its repo; locked until the transaction ends, before the repo's row in `repos`.
+select listed_rev, listed_hash from space_repos
+where repo = :repo and space = :space and pull_token = :token
+for update;
+
+-- name: track_space_repo
+-- The row that readers use; nobody sees it yet.
+insert into repos (repo, space, state, visible, tracked_at, changed_at)
+values (:repo, :space, 'pending', false, :at, :at)
+on conflict (repo, space) do nothing;
+
+-- name: end_pull
+-- What is held now is what the host had then. It rests before the next; what was listed meanwhile is pulled after.
+update space_repos p set
+    rev = :rev, hash = :hash, set_state = :set_state, confirmed_at = :confirmed_at,
+    in_step = n.in_step, hidden = case when p.listed_rev is null then 'unlisted' end,
+    whole = :whole_after::timestamptz is not null, host = :host, pull_token = null,
+    rests_until = n.now + :rest::interval,
+    attempts = case when n.in_step or not n.is_as_listed then 0 else p.attempts end, failure = null,
+    pull_after = case
+        when p.listed_rev is null then null
+        when not n.in_step
+        then n.now + case when n.is_as_listed then greatest(:rest::interval, :again::interval) else :rest::interval end
+        else :whole_after::timestamptz
+    end
+from (
+    select q.repo, q.space, c.now, l.is_as_listed,
+        coalesce(q.listed_hash = :hash, false) or (:is_answered and l.is_as_listed) as in_step
+    from space_repos q
+    cross join lateral (
+        select (q.listed_rev, q.listed_hash) is not distinct from (:listed_rev::text, :listed_hash::bytea) as is_as_listed
+    ) l
+    cross join (select coalesce(:now::timestamptz, clock_timestamp()) as now) c
+    where q.repo = :repo and q.space = :space
+) n
+where (p.repo, p.space) = (n.repo, n.space) and p.pull_token = :token;
+
+-- name: put_back_pull
+-- Nothing came of it; it is tried again later. What was no attempt does not count as one.
+update space_repos p set
+    pull_after = c.now + :wait::interval, pull_token = null, attempts = p.attempts - :uncounted::integer,
+    failure = coalesce(:failure::text, p.failure), whole = p.whole or :whole, host = coalesce(:host::text, p.host)
+from (select coalesce(:now::timestamptz, clock_timestamp()) as now) c
+where p.repo = :repo and p.space = :space and p.pull_token = :token;
+
+-- name: drop_pull
+-- Nothing reads its Space at the moment; the next listing finds it again.
+update space_repos set pull_after = null, pull_token = null, attempts = attempts - 1
+where repo = :repo and space = :space and pull_token = :token;
+
+-- name: held_in_space
+-- Every record that is held of a repo in a Space, valid or not; and one without a CID if any was ever held.
+select rkey, cid from memories where repo = :repo and space = :space
+union all
+select rkey, cid from invalid_records where repo = :repo and space = :space
+union all
+(select rkey, null from memory_versions where repo = :repo and space = :space limit 1);
+
+-- name: note_accounts
+-- Whether accounts are active, for their repos in Spaces; in order. Says which changed.
+update space_repos p set
+    account_active = n.active,
+    pull_after = case when n.active and p.pull_token is null then least(p.pull_after, :at) else p.pull_after end
+from (
+    select p.repo, p.space, a.active
+    from unnest(:repos::text[], :actives::boolean[]) as a (repo, active)
+    join space_repos p on p.repo = a.repo
+    where p.account_active <> a.active
+    order by p.repo, p.space
+    for update of p
+) n
+where (p.repo, p.space) = (n.repo, n.space)
+returning p.repo, p.space;
+
+-- name: show_repos_of_accounts
+-- Has readers see what accounts that are active hold in Spaces, and nothing of those that are not.
+update repos r set visible = n.shown, status = n.status, changed_at = :at, status_changed_at = :at
+from (
+    select r.repo, r.space, a.status, a.active and p.hidden is null and p.rev is not null as shown
+    from unnest(:repos::text[], :actives::boolean[], :statuses::text[]) as a (repo, active, status)
+    join space_repos p on p.repo = a.repo
+    join repos r on (r.repo, r.space) = (p.repo, p.space)
+    order by r.repo, r.space
+    for update of r
+) n
+where (r.repo, r.space) = (n.repo, n.space) and (r.visible, r.status) is distinct from (n.shown, n.status);
+
+-- name: end_grants_of_accounts
+-- Whose account is inactive reads no Space.
+delete from grants where repo = any(:repos::text[]);
+
+-- name: end_credentials_of_accounts
+-- Nor is any read for them.
+delete from credentials where repo = any(:repos::text[]);
+
+-- name: empty_space_repos
+-- Of accounts that are no more, or were taken down: nothing of them is held in any Space; in order.
+update space_repos p set
+    rev = null, hash = null, set_state = null, confirmed_at = null, in_step = false, whole = false,
+    pull_after = null, pull_token = null
+from (
+    select repo, space from space_repos
+    where repo = any(:repos::text[]) and (rev is not null or pull_token is not null)
+    order by repo, space
+    for update
+) n
+where (p.repo, p.space) = (n.repo, n.space)
+returning p.repo, p.space;
+
+-- name: delete_repos_of
+-- The rows that readers used.
+delete from repos where (repo, space) in (select * from unnest(:repos::text[], :spaces::text[])) and space <> '';
+
+-- name: accounts_in_spaces
+-- Whose accounts count though their public repos may not be followed: authors in Spaces, and viewers of them.
+select repo from space_repos
+union
+select repo from grants;
