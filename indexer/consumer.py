@@ -7,6 +7,7 @@ becomes an arrival that the writer makes durable.
 from __future__ import annotations
 
 from collections.abc import Callable
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache
@@ -98,10 +99,12 @@ class Consumer:
         admits: Callable[[str], bool],
         cursors: dict[str, int],
         may_refresh: Callable[[str], bool] = lambda _: False,
+        watched: AbstractSet[str] = frozenset(),
     ) -> None:
         """`tracked` grows as repos are first seen; `admits` says of a DID whether it may be tracked at all; frames at
         or below a source's entry in `cursors` are dropped; `may_refresh` says whether a DID's key may be asked for
-        anew, after a signature that the known one did not make.
+        anew, after a signature that the known one did not make; of `watched` accounts, that have something in Spaces,
+        what is said of them is read though their public repos are not followed.
         """
         self._identities = identities
         self._clock = clock
@@ -110,6 +113,7 @@ class Consumer:
         self._cursors = cursors
         self._seqs = dict(cursors)
         self._may_refresh = may_refresh
+        self._watched = watched
         self._key = lru_cache(KEYS_CACHED)(parse_did_key)
         self.keyless: set[str] = set()  # whose commits are parked until a key is known, all of them in order
         self.candidates: set[str] = set()  # who named our collection, and is not tracked yet
@@ -121,7 +125,8 @@ class Consumer:
         if not isinstance(named, str) or not is_did(named):
             return ""
         repo = named
-        new = repo not in self._tracked and frame.header.get("t") == "#commit"
+        # Of who is watched all is read anyway, in order, and so the commit that makes their repo ours.
+        new = repo not in self._tracked and repo not in self._watched and frame.header.get("t") == "#commit"
         if new and self._admits(repo) and len(self.candidates) < CANDIDATES_MAX:
             self.candidates.add(repo)
         return repo
@@ -147,6 +152,10 @@ class Consumer:
 
     def concerned(self, repo: str) -> bool:
         """Whether all events of a repo are read."""
+        return repo in self._watched or self.follows(repo)
+
+    def follows(self, repo: str) -> bool:
+        """Whether the commits of a repo count."""
         return repo in self._tracked or repo in self.candidates or repo in self.keyless
 
     def take(self, source: Source, frame: bytes) -> tuple[list[Arrival], Position | None]:
@@ -193,7 +202,8 @@ class Consumer:
     def _arrivals(
         self, place: Place, event: CommitEvent | SyncEvent | IdentityEvent | AccountEvent, frame: bytes
     ) -> list[Arrival]:
-        known = self.concerned(event.did)
+        is_commit = isinstance(event, CommitEvent | SyncEvent)
+        known = self.follows(event.did) if is_commit else self.concerned(event.did)
         if not known and not (isinstance(event, CommitEvent) and event.touches_collection and self._admits(event.did)):
             return []
         if isinstance(event, IdentityEvent):

@@ -24,7 +24,7 @@ from indexer.patience import Connect, connected, patiently
 from indexer.pipeline import Pipeline
 from indexer.quota import QuotaLimits
 from indexer.stopping import Stopped, stop_at_signal
-from indexer.store import repos, streams
+from indexer.store import repos, space_repos, streams
 from indexer.upkeep import Upkeep
 from memory.database import Database
 from memory.errors import Unavailable
@@ -129,11 +129,12 @@ async def run(daemon: Daemon, connect: Connect, metrics: IndexerMetrics) -> None
 
 
 async def _follow(daemon: Daemon, database: Database, metrics: IndexerMetrics) -> None:
-    async def load() -> tuple[set[str], set[str]]:
+    async def load() -> tuple[set[str], set[str], set[str]]:
         async with database.connection() as conn:
-            return await repos.tracked_repos(conn), await streams.parked_repos(conn, KEYLESS_MAX)
+            held_back = await streams.parked_repos(conn, KEYLESS_MAX)
+            return await repos.tracked_repos(conn), held_back, await space_repos.accounts_in_spaces(conn)
 
-    tracked, held_back = await patiently(load, "start", metrics.write_retries.inc)
+    tracked, held_back, watched = await patiently(load, "start", metrics.write_retries.inc)
     identities = open_identities(
         database,
         plc_url=daemon.plc_url,
@@ -142,7 +143,7 @@ async def _follow(daemon: Daemon, database: Database, metrics: IndexerMetrics) -
         clock=daemon.clock,
     )
     async with identities as opened, TaskGroup() as tasks:
-        await _start(daemon, database, metrics, tasks, opened.resolver, tracked, held_back)
+        await _start(daemon, database, metrics, tasks, opened.resolver, tracked, held_back, watched)
 
 
 async def _start(
@@ -153,6 +154,7 @@ async def _start(
     resolver: IdentityResolver,
     tracked: set[str],
     held_back: set[str],
+    watched: set[str],
 ) -> None:
     identities = _LiveIdentities(resolver, daemon.clock)
     consumer = Consumer(
@@ -162,6 +164,7 @@ async def _start(
         admits=daemon.admits,
         cursors={},
         may_refresh=identities.may_refresh,
+        watched=watched,
     )
     consumer.keyless |= held_back
     intake = Intake(monotonic, daemon.clock)
@@ -200,6 +203,7 @@ async def _start(
         clock=daemon.clock,
         version_content=daemon.version_content,
         deletions_kept=daemon.deletions_kept,
+        watched=watched,
     )
     tasks.create_task(upkeep.run())
     tasks.create_task(Erasure(database).run())

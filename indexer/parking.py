@@ -40,7 +40,7 @@ async def release(
     async with database.connection() as conn:
         parked = await streams.parked_frames(conn, repo, RELEASED_BYTES_MAX, for_fetch=False)
     consumer.let_go(repo, settled=settled)
-    stranger = not consumer.concerned(repo)
+    stranger = not consumer.follows(repo)
     if stranger:  # whatever comes of it until all is judged concerns us still
         consumer.candidates.add(repo)
     arrivals: list[Arrival] = []

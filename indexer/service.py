@@ -143,6 +143,9 @@ async def embed(settings: Settings, *, with_parent: bool) -> int:
 
 async def spaces(settings: Settings, *, with_parent: bool) -> int:
     """Keeps Spaces in step until a signal or the parent's end stops it; how many repos were pulled."""
+    collect_garbage_seldom()
+    if with_parent:
+        give_way()
     given, url = settings.indexer, settings.appview.public_url
     did = None if url is None else service_did(url)
     work = SpaceWork(

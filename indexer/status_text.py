@@ -8,6 +8,7 @@ from typing import Final
 
 from indexer.resync.disk import DISK_UNAVAILABLE
 from indexer.store.embedding_models import FIRST_WALKS
+from indexer.store.spaces import SpaceCounts
 from indexer.store.status import CursorStatus, EmbeddingStatus, ErasureStatus, IndexStatus, ReposStatus
 
 # A stream that is followed and stands this far back is behind; an idle one looks the same, so it is only said.
@@ -136,6 +137,7 @@ def render(status: IndexStatus, now: datetime) -> str:
         ("Cursors", _cursors(status) or ["none: nothing was followed or replayed yet"]),
         ("Repos", [_group(group) for group in status.repos] or ["none"]),
         ("Search by meaning", [_model(model) for model in status.embeddings] or [_NO_MODEL]),
+        ("Private Spaces", _spaces(status.spaces)),
         ("Invalid records", [f"{records:>8,}  {reason}" for reason, records in status.invalid.items()]),
         ("Fetches", _fetches(status)),
         ("Gaps", _gaps(status)),
@@ -145,6 +147,20 @@ def render(status: IndexStatus, now: datetime) -> str:
         ("Kept aside", _backlog(status)),
     ]
     return "\n\n".join([verdict, held, *("\n  ".join([title, *lines]) for title, lines in sections if lines)])
+
+
+def _spaces(spaces: SpaceCounts) -> list[str]:
+    lines = [
+        (spaces.ready, "whole"),
+        (spaces.syncing, "being synced for the first time"),
+        (spaces.not_fresh, "of those not served now: nothing confirmed them in time"),
+        (spaces.failing, "whose authors cannot be listed: tried again"),
+        (spaces.registered, "whose hosts tell of writes; the others are looked at now and then"),
+        (spaces.pulls, "repos that wait to be pulled"),
+        (spaces.stale, "repos hidden, for they were not confirmed in time"),
+        (spaces.notes, "notes of the API that wait to be acted upon"),
+    ]
+    return [f"{number:>8,}  {words}" for number, words in lines if number]
 
 
 def _cursors(status: IndexStatus) -> list[str]:

@@ -13,7 +13,7 @@ from indexer.consumer import Consumer
 from indexer.intake import Intake, WaitingRelease
 from indexer.metrics import IndexerMetrics
 from indexer.repo_state import RepoState
-from indexer.store import fetches, requests, streams, upkeep
+from indexer.store import fetches, requests, space_repos, streams, upkeep
 from indexer.store.upkeep import Expiry
 from memory.database import Database
 from memory.errors import Unavailable
@@ -37,6 +37,8 @@ HANDLES_EVERY: Final = timedelta(seconds=10)
 HANDLES_AT_ONCE: Final = 10
 ROUND_S: Final = 1.0
 HELD_BACK_A_ROUND: Final = 1000
+# Who has something in Spaces is known to the Space worker first.
+WATCHED_EVERY: Final = timedelta(seconds=10)
 # A clock may stand a little behind another's.
 OVERLAP: Final = timedelta(seconds=30)
 
@@ -56,8 +58,9 @@ class Upkeep:
         clock: Callable[[], datetime],
         version_content: timedelta,
         deletions_kept: timedelta,
+        watched: set[str] | None = None,
     ) -> None:
-        """`tracked` gains what other processes track, which the leases of `holder` then say."""
+        """`tracked` gains what other processes track, which the leases of `holder` then say; `watched` is kept true."""
         self._database = database
         self._intake = intake
         self._consumer = consumer
@@ -73,6 +76,8 @@ class Upkeep:
         self._handles_asked_at: datetime | None = None
         self._counted_at: datetime | None = None
         self._count_every = COUNT_EVERY
+        self._watched = watched
+        self._watched_at: datetime | None = None
         self._to_look_at: list[str] = []
         self._unasked: set[str] = set()  # at the last look
 
@@ -95,6 +100,11 @@ class Upkeep:
                 self._tracked_until = max(self._tracked_until, tracked_at)
             await fetches.acknowledge_tracking(conn, self._holder, as_of)
             await self._let_go(conn)
+            if self._watched is not None and _is_due(self._watched_at, WATCHED_EVERY, now):
+                found = await space_repos.accounts_in_spaces(conn)
+                self._watched |= found
+                self._watched &= found
+                self._watched_at = now
             if _is_due(self._handles_asked_at, HANDLES_EVERY, now):
                 await self._ask_for_handles(conn, now)
             if _is_due(self._counted_at, self._count_every, now):

@@ -262,6 +262,9 @@ class SpaceCounts:
     notes: int  # that wait to be acted upon
 
 
+NO_SPACES: Final = SpaceCounts(0, 0, 0, 0, 0, 0, 0, 0)
+
+
 async def count(conn: Connection, now: datetime | None) -> SpaceCounts:
     """Goes through whole tables."""
     row = await _SQL.count_spaces.fetchrow(conn, now=now)

@@ -7,6 +7,8 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final
 
+from indexer.store.spaces import NO_SPACES, SpaceCounts
+from indexer.store.spaces import count as count_spaces
 from memory.queries import Connection, load_queries
 
 _SQL = load_queries(Path(__file__).parent / "sql" / "status.sql")
@@ -161,6 +163,7 @@ class IndexStatus:
     sweeps: list[SweepStatus]
     erasure: ErasureStatus
     embeddings: list[EmbeddingStatus]  # the one that serves first; none: search is by words
+    spaces: SpaceCounts = NO_SPACES
 
 
 async def memory_counts(conn: Connection) -> MemoryCounts:
@@ -189,6 +192,7 @@ async def index_status(conn: Connection) -> IndexStatus:
         sweeps=[SweepStatus(*tuple(row)) for row in await _SQL.unfinished_sweeps.fetch(conn)],
         erasure=await erasure_status(conn),
         embeddings=[EmbeddingStatus(*tuple(row)) for row in await _SQL.embedding_status.fetch(conn)],
+        spaces=await count_spaces(conn, None),
     )
 
 

@@ -70,7 +70,8 @@ async def main(url: str, kill_at: int, plc_url: str, now: datetime) -> None:
 async def _until_nothing_is_to_be_done(database: Database, now: datetime) -> None:
     while True:
         async with database.connection() as conn:
-            if not await conn.fetchval(TO_DO, None, now):
+            left = await conn.fetchval(TO_DO, None, now)
+            if not left and not await conn.fetchval("select count(*) from space_repos where not in_step"):
                 return
         await asyncio.sleep(POLL_S)
 

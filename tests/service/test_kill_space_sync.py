@@ -74,8 +74,14 @@ class Play:
         """What was killed is taken over by another."""
         world = self._world
         world.start(world.new_worker())
-        await world.pass_time_until(world.idle, True, seconds=20)
+        await world.pass_time_until(self._is_settled, True, seconds=20)
         await world.stop()
+
+    async def _is_settled(self) -> bool:
+        """Whether nothing is to be done now, nor later: what waits because a host was busy is not done yet."""
+        return await self._world.idle() and not await self._world.value(
+            "select count(*) from space_repos where not in_step"
+        )
 
     async def held(self) -> list[Any]:
         """All that is held, but for what a Space is called, and the revs that tell of its time."""

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from indexer.status_text import problems, render
+from indexer.store.spaces import SpaceCounts
 from indexer.store.status import (
     CursorStatus,
     EmbeddingStatus,
@@ -159,3 +160,15 @@ def test_index_without_a_model_says_that_search_is_by_words():
 )
 def test_models_are_told_with_what_waits_for_them(changes: dict[str, Any], words: str):
     assert words in render(replace(WELL, embeddings=[replace(MODEL, **changes)]), NOW) + "\n"
+
+
+def test_spaces_are_told_as_numbers_and_only_where_there_are_some():
+    assert "Spaces" not in render(WELL, NOW)
+    text = render(replace(WELL, spaces=SpaceCounts(1, 2, 3, 0, 1, 7, 0, 0)), NOW)
+    section = text[text.index("Private Spaces") :].splitlines()
+    assert section[1:4] == [
+        "         2  whole",
+        "         1  being synced for the first time",
+        "         3  of those not served now: nothing confirmed them in time",
+    ]
+    assert len(section) == 6
