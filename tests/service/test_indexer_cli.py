@@ -35,6 +35,7 @@ STATUS = {
     "quarantined_frames",
     "parked_for_fetch",
     "fetches",
+    "spaces",
     "gaps",
     "sweeps",
     "erasure",
