@@ -218,13 +218,12 @@ class Ledger(Books):
             return
         word = SourceStatus(source.url, source.kind, arrival.place.seq, arrival.active, arrival.status, at)
         words[source.url] = self.changed_statuses[arrival.repo, source.url] = word
-        if row is None:  # its first commit waits for its key: the word counts once it is tracked
-            return
-        self.show(row.key, at)
-        if arrival.active and not row.visible:  # by somebody else's word, which may be out of date
-            self.request(row.key, RequestKind.REPO_STATUS, "live_while_inactive", at)
-        if not arrival.active and arrival.status == "deleted" and not row.purged:
-            self.request(row.key, RequestKind.CONFIRM_DELETION, "deleted", at)
+        if row is not None:  # else its first commit waits for its key, or what is held of it is in Spaces
+            self.show(row.key, at)
+            if arrival.active and not row.visible:  # by somebody else's word, which may be out of date
+                self.request(row.key, RequestKind.REPO_STATUS, "live_while_inactive", at)
+        if not arrival.active and arrival.status == "deleted" and (row is None or not row.purged):
+            self.request((arrival.repo, PUBLIC), RequestKind.CONFIRM_DELETION, "deleted", at)
 
     def _identity(self, arrival: IdentityResolved) -> None:
         identity, at = arrival.identity, arrival.place.seen_at
@@ -236,6 +235,8 @@ class Ledger(Books):
             self.changed_identities.add(identity.did)
         row = self.rows.get((identity.did, PUBLIC))
         if row is None:
+            if identity.tombstoned:
+                self.purged.add((identity.did, PUBLIC))
             return
         self.show(row.key, at)
         # Compared with what was acted upon: whoever resolves an identity may have stored it before.
@@ -285,8 +286,12 @@ class Ledger(Books):
         """What hides it says which word; that its host has it no more is enough."""
         row = self.rows.get((arrival.repo, PUBLIC))
         identity = self.identities.get(arrival.repo)
-        is_elsewhere = identity is not None and identity.host != arrival.host
-        if row is not None and not row.visible and not row.purged and not is_elsewhere:
+        if identity is not None and identity.host != arrival.host:
+            return
+        if row is None:
+            if any(not word.active for word in self.statuses.get(arrival.repo, {}).values()):
+                self.purged.add((arrival.repo, PUBLIC))
+        elif not row.visible and not row.purged:
             self.purge(row, arrival.place.seen_at)
 
     # Fetches

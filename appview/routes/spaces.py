@@ -39,9 +39,11 @@ async def open_space(call: Call) -> bytes:
     opening = call.resources.opening
     if opening is None:
         raise SpacesNotConfigured
-    delegation = judge_delegation(text, viewer=viewer, space=space, now=call.resources.clock())
+    asked_at = call.resources.clock()
+    delegation = judge_delegation(text, viewer=viewer, space=space, now=asked_at)
     opened = await _exchange(call, opening, delegation)
-    granted = await _grant(call, opening, delegation, opened)
+    # A Space that was deleted since takes the grant along: one of the same name would be another.
+    granted = await _grant(call, opening, delegation, opened, asked_at)
     answer = {"status": _status(ready=granted.ready), "expiresAt": datetime_text(granted.expires_at)}
     if granted.token is not None:
         answer["accessToken"] = granted.token.text
@@ -96,7 +98,9 @@ class _Granted:
     ready: bool
 
 
-async def _grant(call: Call, opening: SpaceOpening, delegation: Delegation, opened: Opened) -> _Granted:
+async def _grant(
+    call: Call, opening: SpaceOpening, delegation: Delegation, opened: Opened, asked_at: datetime
+) -> _Granted:
     viewer, space, now = delegation.viewer, delegation.space, call.resources.clock()
     sealed = opened.credential.seal(opening.keys, space=str(space), viewer=viewer)
     credential = SealedCredential(sealed, opening.keys.current, opened.expires_at)
@@ -110,7 +114,7 @@ async def _grant(call: Call, opening: SpaceOpening, delegation: Delegation, open
         if token_expires_at is None:
             raise InvalidToken
         expires_at = min(opened.expires_at, token_expires_at)
-        if not await add_grant(conn, viewer, token, space, credential, granted_at=now, expires_at=expires_at):
+        if not await add_grant(conn, viewer, token, space, credential, granted_at=asked_at, expires_at=expires_at):
             raise TooManyGrants
         ready = await is_held(conn, space)
     return _Granted(made, expires_at, ready)

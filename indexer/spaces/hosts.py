@@ -19,7 +19,7 @@ from urllib.parse import quote, urlencode
 
 from httpcore2 import AsyncNetworkBackend, default_ssl_context
 
-from indexer.resync.hosts import LONGEST_PAUSE_S, HostBudget
+from indexer.resync.hosts import HostBudget
 from memory.es256 import compact
 from memory.outbound import Limits, Outbound
 from memory.outbound_addresses import Network
@@ -34,6 +34,10 @@ MAX_PAGE_BYTES: Final = 16 * 1024 * 1024
 # A proof is good for a minute from when it was made, so nobody waits long for a host's turn with one.
 PATIENCE_S: Final = LOOK_AGAIN_S / 2
 
+# Of what is asked at a time, one site's part: names below a domain cost nothing, and each may be slow.
+QUESTIONS_PER_SITE: Final = 8
+# As long as nothing is confirmed nothing is served, so nobody is left alone for long.
+PAUSE_MAX_S: Final = 300.0
 _KEPT_ALIVE_FOR_REPOS: Final = 16
 
 
@@ -131,7 +135,7 @@ async def open_space_hosts(
     """Opens the way to all of them."""
     questions = Hosts(
         strangers=_limits(budget, budget.questions_at_once),
-        shares=Shares(waiting=budget.waiting),
+        shares=Shares(waiting=budget.waiting, site_concurrent=QUESTIONS_PER_SITE),
         monotonic=monotonic,
         sleep=sleep,
     )
@@ -162,4 +166,4 @@ async def open_space_hosts(
 
 
 def _limits(budget: HostBudget, at_once: int) -> HostLimits:
-    return HostLimits(budget.requests_per_s, budget.burst, at_once, budget.waiting, LONGEST_PAUSE_S)
+    return HostLimits(budget.requests_per_s, budget.burst, at_once, budget.waiting, PAUSE_MAX_S)

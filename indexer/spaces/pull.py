@@ -20,7 +20,7 @@ from indexer.repo_state import RepoState
 from indexer.resync.apply import YIELD_EVERY_S
 from indexer.resync.fetch import REST_FACTOR, REST_MAX, NoHost
 from indexer.spaces.apply import Change, SpaceApplier, rest_now_and_then
-from indexer.spaces.reads import AccountInactive, RepoAbsent, SpaceGone, SpaceReads
+from indexer.spaces.reads import PAGES_S, AccountInactive, RepoAbsent, SpaceGone, SpaceReads
 from indexer.store import space_repos
 from indexer.store.fetches import SharedClock
 from indexer.store.space_repos import PullClaim, Pulled
@@ -145,10 +145,13 @@ class Puller:
         assert claim.set_state is not None
         fold = OplogFold(repo, state=claim.set_state, since=claim.rev)
         try:
-            more = True
-            while more:
-                more = fold.add(await reads.list_ops(host, claim.author, claim.rev, fold.cursor))
+            async with asyncio.timeout(PAGES_S):
+                more = True
+                while more:
+                    more = fold.add(await reads.list_ops(host, claim.author, claim.rev, fold.cursor))
             folded = fold.finish(self._clock())
+        except TimeoutError:
+            return None
         except (AccountInactive, RepoAbsent, SpaceGone):
             raise
         except Rejected as refused:

@@ -35,6 +35,8 @@ async def purge(
         await despite_conflicts(lambda author=author: _delete_author(database, author, claim.space), "space_purge")
         authors += 1
     async with database.transaction() as conn:
+        # What was granted before, and was committed since.
+        await space_purge.drop_grants(conn, claim.space, before)
         await space_purge.delete_space(conn, claim, before)
     get_logger().info("space_purged", reason=reason, repos=authors)
 

@@ -5,6 +5,7 @@ Any live credential of a Space reads all of it. One that is refused is no word o
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -21,11 +22,12 @@ from indexer.verify.space_reasons import SpaceRefusal
 from memory.datetimes import parse_datetime
 from memory.errors import Rejected, Unavailable
 from memory.identifiers import is_did, is_tid
-from memory.outbound_errors import HostRefused
+from memory.outbound_errors import HostRefused, HostUnavailable
 from memory.space_credential import SpaceCredential
 from memory.space_protocol import HASH_BYTES, PAGE_ITEMS_MAX, SpaceError, SpaceMethod
 
 MAX_LISTING_PAGES: Final = 50
+PAGES_S: Final = 300.0  # that all pages of a list may take: each may come as slowly as one may
 _UNAUTHORIZED: Final = 401
 _OF_THE_CREDENTIAL: Final = (SpaceError.INVALID_CREDENTIAL, SpaceError.INVALID_TOKEN)
 _INACTIVE: Final[Mapping[str, str]] = {
@@ -83,6 +85,13 @@ class SpaceReads:
 
     async def list_repos(self, host: str) -> dict[str, Listed]:
         """All writers; raises Rejected(malformed_page) and ListingTooLong."""
+        try:
+            async with asyncio.timeout(PAGES_S):
+                return await self._list_repos(host)
+        except TimeoutError:
+            raise HostUnavailable(f"{host} takes too long to list", host=host) from None
+
+    async def _list_repos(self, host: str) -> dict[str, Listed]:
         listed: dict[str, Listed] = {}
         cursor: str | None = None
         for _ in range(MAX_LISTING_PAGES):

@@ -67,7 +67,7 @@ async def settle(conn: Connection, ledger: Ledger) -> None:
 
 def _gone(ledger: Ledger) -> Iterable[tuple[Subject, datetime]]:
     """Not in Spaces: what is held of them is served only once their hosts confirm it, also after a restore."""
-    for key in ledger.purged:
+    for key in ledger.purged & ledger.rows.keys():
         yield (*key, None), ledger.rows[key].changed_at
     for key, state in ledger.records.items():
         if state.changed and key[1] == PUBLIC and (at := _gone_at(key, state, ledger)) is not None:

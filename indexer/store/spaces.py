@@ -148,7 +148,9 @@ async def store_listed(conn: Connection, claim: SpaceClaim, listed: Sequence[Lis
     """Stores what a listing or a notification changed; who is to be pulled is, and who may not be seen is hidden."""
     changed = await _SQL.store_listed.fetch(
         conn,
+        authority=claim.authority,
         space=claim.space,
+        token=claim.token,
         repos=[each.author for each in listed],
         revs=[each.rev for each in listed],
         hashes=[each.hash for each in listed],

@@ -10,7 +10,7 @@ select
         where schemaname = 'public'
             and relname in (
                 'memories', 'memory_versions', 'invalid_records', 'parked_commits', 'quarantine', 'embeddings',
-                'embedding_requests'
+                'embedding_requests', 'grants', 'credentials', 'spaces', 'space_repos', 'space_inbox', 'access_tokens'
             )
     ) as changes;
 
@@ -43,7 +43,7 @@ where c.oid = any(array[
 -- Forgets dead rows, whatever autovacuum thinks of their number, and samples anew.
 vacuum (analyze, index_cleanup on)
     memories, memory_edges, memory_versions, invalid_records, parked_commits, quarantine, deletions, embeddings,
-    embedding_requests;
+    embedding_requests, repos, requests, grants, credentials, spaces, space_repos, space_inbox, access_tokens;
 
 -- name: vacuum_samples
 -- Forgets samples of what was there before. Passed over with a warning where the database is somebody else's.

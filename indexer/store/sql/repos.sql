@@ -72,7 +72,8 @@ on conflict (repo, source) do update set
 -- is under way does not count for it.
 -- A clock that is ahead puts nothing off: what is due is told by the database's.
 insert into requests (repo, space, kind, reason, requested_at, not_before, tracked, host)
-select n.repo, n.space, n.kind, n.reason, n.at, least(n.at, clock_timestamp()), t.repo is not null,
+select n.repo, n.space, n.kind, n.reason, n.at, least(n.at, clock_timestamp()),
+    t.repo is not null or exists (select from space_repos p where p.repo = n.repo),
     coalesce(t.host, '')
 from unnest(:repos::text[], :spaces::text[], :kinds::text[], :reasons::text[], :times::timestamptz[])
     as n (repo, space, kind, reason, at)

@@ -30,10 +30,9 @@ where k.repo = n.repo and k.token = n.token and k.space = :space;
 
 -- name: next_in_space
 -- An author of whom something of the Space is left.
-select repo from space_repos where space = :space
-union
-select repo from repos where space = :space
-order by repo
+(select repo from space_repos where space = :space limit 1)
+union all
+(select repo from repos where space = :space limit 1)
 limit 1;
 
 -- name: delete_space_repo

@@ -1,24 +1,36 @@
 -- name: claim_pulls
--- Repos in Spaces that are to be pulled and whose hosts are free, some of each host, the longest due first.
+-- Repos in Spaces that are to be pulled and whose hosts are free, some of each host, the longest due first. Those whose host
+-- nobody knows come after the others: their authors may not exist, and cost nothing to list.
 with clock as materialized (
     select coalesce(:now::timestamptz, clock_timestamp()) as now
 ), due as (
     select d.*, row_number() over (partition by d.host order by d.pull_after) as place
     from (
-        select p.repo, p.space, coalesce(nullif(p.host, ''), i.host, '') as host, p.pull_after
-        from space_repos p
-        left join identities i on i.repo = p.repo
-        where p.pull_after <= (select now from clock)
-            and coalesce(nullif(p.host, ''), i.host, '') <> all(:busy_hosts::text[])
-        order by p.pull_after
-        limit :looked_at
+        (
+            select p.repo, p.space, coalesce(nullif(p.host, ''), i.host) as host, p.pull_after
+            from space_repos p
+            left join identities i on i.repo = p.repo
+            where p.pull_after <= (select now from clock)
+                and coalesce(nullif(p.host, ''), i.host, '') <> all(array_append(:busy_hosts::text[], ''))
+            order by p.pull_after
+            limit :looked_at
+        )
+        union all
+        (
+            select p.repo, p.space, '', p.pull_after
+            from space_repos p
+            left join identities i on i.repo = p.repo
+            where p.pull_after <= (select now from clock) and coalesce(nullif(p.host, ''), i.host, '') = ''
+            order by p.pull_after
+            limit :looked_at
+        )
     ) d
 ), chosen as (
     select p.repo, p.space
     from space_repos p
     join due d on (d.repo, d.space) = (p.repo, p.space)
     where p.pull_after <= (select now from clock) and (d.place <= :each_host or d.host = '')
-    order by d.place, d.pull_after
+    order by d.place, d.host = '', d.pull_after
     limit :at_most
     for update of p skip locked
 )
@@ -137,8 +149,11 @@ update space_repos p set
     rev = null, hash = null, set_state = null, confirmed_at = null, in_step = false, whole = false,
     pull_after = null, pull_token = null
 from (
-    select repo, space from space_repos
-    where repo = any(:repos::text[]) and (rev is not null or pull_token is not null)
+    select repo, space from space_repos p
+    where repo = any(:repos::text[])
+        -- a first pull that broke off between slices has left something, too
+        and (rev is not null or pull_token is not null
+            or exists (select from repos r where (r.repo, r.space) = (p.repo, p.space)))
     order by repo, space
     for update
 ) n

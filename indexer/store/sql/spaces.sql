@@ -22,7 +22,12 @@ with clock as materialized (
     )
     union
     (
-        select distinct repo, space from space_inbox limit 200
+        -- not what nobody has opened, nor what is worked on: others would never be seen behind those
+        select s.repo, s.space
+        from spaces s
+        where s.claimed_until <= (select now from clock)
+            and exists (select from space_inbox i where (i.repo, i.space) = (s.repo, s.space))
+        limit 200
     )
 ), chosen as (
     select s.repo, s.space
@@ -85,6 +90,11 @@ with listed as (
     select n.*, c.now
     from unnest(:repos::text[], :revs::text[], :hashes::bytea[]) as n (repo, rev, hash)
     cross join (select coalesce(:now::timestamptz, clock_timestamp()) as now) c
+    -- whoever lost the Space meanwhile leaves no rows of it behind its purge
+    where exists (
+        select from spaces s
+        where s.repo = :authority and s.space = :space and s.claim_token = :token and s.deleted_at is null
+    )
 ), added as (
     insert into space_repos (repo, space, listed_rev, listed_hash, account_active, pull_after)
     select n.repo, :space, n.rev, n.hash,
@@ -116,13 +126,20 @@ with listed as (
             else 'stale'
         end
     returning repo
+), forgotten as (
+    -- of whom nothing is held: a listing of ever new names leaves no rows
+    delete from space_repos p
+    using listed n
+    where p.space = :space and n.repo = p.repo and n.rev is null and p.rev is null and p.pull_token is null
+        and not exists (select from repos r where (r.repo, r.space) = (p.repo, p.space))
 ), absent as (
     update space_repos p set
         listed_rev = null, listed_hash = null, in_step = false, pull_after = null, pull_token = null, hidden = 'unlisted'
     from (
         select p.repo from space_repos p
         join listed n on n.repo = p.repo and n.rev is null
-        where p.space = :space
+        where p.space = :space and (p.rev is not null or p.pull_token is not null
+            or exists (select from repos r where (r.repo, r.space) = (p.repo, p.space)))
         order by p.repo
         for update of p
     ) gone
