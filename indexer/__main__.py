@@ -35,8 +35,9 @@ from memory.telemetry import set_up_logging
 
 _RUN_HELP = """\
 Follows the relays of INDEXER_RELAY_URLS and the PDSes of INDEXER_PDS_URLS: verifies every commit, and keeps the index
-true. Starts `python -m indexer repair` beside itself, which fetches what no stream shows. Several may run on one
-database: each source is followed by one of them. INDEXER_HEALTH_PORT serves /live, /ready and /metrics.
+true. Starts `repair` and `embed` beside itself, and `spaces` where SPACES_KEY_FILE is set: they fetch what no stream
+shows, give memories their vectors, and keep private Spaces in step. Several may run on one database: each source is
+followed by one of them. INDEXER_HEALTH_PORT serves /live, /ready and /metrics.
 
   INDEXER_RELAY_URLS=wss://relay.example.com python -m indexer run
 """

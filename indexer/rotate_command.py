@@ -15,7 +15,7 @@ Seals the credentials of Spaces anew by the first key of SPACES_KEY_FILE, while 
 a new one into the first line of the file, restart the API and the indexer, run this, and take the old line out. It says
 how many were sealed anew, and how many no key of the file opens: those go when they expire, within two hours.
 
-  openssl rand -hex 32                         # a new key
+  echo "2027 $(openssl rand -hex 32)"          # a new key's line
   python -m indexer rotate-key
 """
 

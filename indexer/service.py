@@ -92,6 +92,8 @@ async def run(settings: Settings) -> None:
             "Nothing to follow: name relays in INDEXER_RELAY_URLS, or PDSes in INDEXER_PDS_URLS.",
             setting="INDEXER_RELAY_URLS",
         )
+    if settings.spaces.key_file is not None:
+        _sealing_keys(settings)  # said here rather than by a companion that cannot begin
     collect_garbage_seldom()
     daemon = Daemon(
         sources=sources,

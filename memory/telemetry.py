@@ -24,6 +24,7 @@ from memory.errors import MemoryAppviewError
 SAFE_FIELDS: Final = frozenset(
     """
     did repo handle host source relay collection library port path wanted setting statement migration model dimensions
+    command code
     event level timestamp reason effect kind state status stage signal error message sqlstate stack fields_dropped
     seq rev cursor count frames events commits records repos rows bytes attempts connections seconds lag_seconds
     """.split()
