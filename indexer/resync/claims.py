@@ -1,4 +1,4 @@
-"""Works off claims: so many at a time, asked for again as soon as there is room, or after a while.
+"""Works off claims: so many at a time, asked for again as soon as there is room, when woken, or after a while.
 
 A claim whose answer goes wrong, by a bug of ours, is left to run out: it is due again then, and the others go on.
 """
@@ -6,29 +6,37 @@ A claim whose answer goes wrong, by a bug of ours, is left to run out: it is due
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 from indexer.back_off import back_off_s
 from indexer.patience import RETRY_FIRST_S, RETRY_MAX_S, patiently, wait_at_most
-from indexer.store.fetches import HostClaim
 from memory.errors import Misconfigured
 from memory.tasks import TaskGroup
 from memory.telemetry import get_logger
 
 POLL_S: Final = 0.5
 
-Claim = Callable[[int], Awaitable[Sequence[HostClaim]]]
-"""Takes up to so many claims."""
+
+class Claim(Protocol):
+    """Something that nobody else does for a while."""
+
+    @property
+    def told(self) -> Mapping[str, object]:
+        """What a log may say of it."""
+        ...
 
 
-class ClaimQueue:
-    """One kind of work."""
+_Claim = TypeVar("_Claim", bound=Claim)
+
+
+class ClaimQueue(Generic[_Claim]):
+    """One kind of work; `claim` takes up to so many."""
 
     def __init__(
         self,
-        claim: Claim,
-        answer: Callable[[HostClaim], Coroutine[Any, Any, None]],
+        claim: Callable[[int], Awaitable[Sequence[_Claim]]],
+        answer: Callable[[_Claim], Coroutine[Any, Any, None]],
         *,
         at_once: int,
         poll_s: float = POLL_S,
@@ -47,11 +55,15 @@ class ClaimQueue:
         """How many are worked on."""
         return len(self._under_way)
 
+    def wake(self) -> None:
+        """Has it look at once whether there is something to do."""
+        self._changed.set()
+
     async def run(self) -> None:
         """Works until cancelled."""
         async with TaskGroup() as tasks:
             while True:
-                self._changed.clear()  # before it is looked who is at work: who ends while claims are taken counts
+                self._changed.clear()  # before it is looked: who ends, or what comes, while claims are taken counts
                 free = self._at_once - len(self._under_way)
                 for claim in await self._take(free):
                     task = tasks.create_task(self._work_off(claim))
@@ -60,9 +72,14 @@ class ClaimQueue:
                 if len(self._under_way) < self._at_once:
                     await wait_at_most(self._changed, self._poll_s)
                 else:
-                    await self._changed.wait()
+                    await self._until_free()
 
-    async def _take(self, free: int) -> Sequence[HostClaim]:
+    async def _until_free(self) -> None:
+        while len(self._under_way) >= self._at_once:
+            self._changed.clear()
+            await self._changed.wait()
+
+    async def _take(self, free: int) -> Sequence[_Claim]:
         """Claims, tried again after a while whatever goes wrong: what is under way goes on meanwhile."""
         failures = 0
         while True:
@@ -77,16 +94,14 @@ class ClaimQueue:
                 get_logger().error("claiming_failed", times=self.refused, seconds=wait_s, exc_info=failure)
             await asyncio.sleep(wait_s)
 
-    async def _work_off(self, claim: HostClaim) -> None:
+    async def _work_off(self, claim: _Claim) -> None:
         try:
             await self._answer(claim)
         except Misconfigured:
             raise
         except Exception as failure:  # noqa: BLE001  the edge: one claim must not take the others along
             self.failed += 1
-            get_logger().error(
-                "claim_failed", did=claim.repo, kind=claim.kind, attempts=claim.attempts, exc_info=failure
-            )
+            get_logger().error("claim_failed", **claim.told, exc_info=failure)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._under_way.discard(task)

@@ -16,12 +16,12 @@ from uuid import uuid4
 from indexer.arrivals import AccountAsked, Batch
 from indexer.patience import patiently
 from indexer.resync.apply import SLICE_OPS
+from indexer.resync.claims import ClaimQueue
 from indexer.resync.drain import at_hosts
 from indexer.resync.waits import host_wait_s, next_wait_s
 from indexer.resync.worker import reason_of
 from indexer.spaces import pull, sync
 from indexer.spaces.apply import PullOvertaken, SpaceApplier
-from indexer.spaces.claims import WorkQueue
 from indexer.spaces.hosts import SpaceHosts
 from indexer.spaces.pull import Puller, refill_after
 from indexer.spaces.reads import AccountInactive, SpaceReads
@@ -109,12 +109,8 @@ class SpaceWorker:
             longest_wait=policy.sweep_every,
             monotonic=monotonic,
         )
-        self._spaces = WorkQueue[SpaceClaim](
-            "space", self._claim_spaces, self._work_on_space, at_once=spaces_at_once, poll_s=poll_s
-        )
-        self._pulls = WorkQueue[PullClaim](
-            "space_repo", self._claim_pulls, self._work_on_repo, at_once=pulls_at_once, poll_s=poll_s
-        )
+        self._spaces = ClaimQueue(self._claim_spaces, self._work_on_space, at_once=spaces_at_once, poll_s=poll_s)
+        self._pulls = ClaimQueue(self._claim_pulls, self._work_on_repo, at_once=pulls_at_once, poll_s=poll_s)
         self.pulled = 0
         self.written = 0  # records that were created, updated or deleted
         self.failures: dict[str, int] = {}  # reason → pulls that ended so
@@ -122,7 +118,7 @@ class SpaceWorker:
     @property
     def failed(self) -> int:
         """What went wrong by a bug of ours."""
-        return self._spaces.failed + self._pulls.failed
+        return sum(queue.failed + queue.refused for queue in (self._spaces, self._pulls))
 
     async def run(self) -> None:
         """Works until cancelled."""

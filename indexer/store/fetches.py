@@ -41,6 +41,11 @@ class HostClaim:
     host: str | None  # that was last acted upon; null: none yet
     claimed_at: datetime  # by the clock that all share
 
+    @property
+    def told(self) -> dict[str, object]:
+        """What a log may say of it."""
+        return {"did": self.repo, "kind": self.kind, "attempts": self.attempts}
+
 
 @dataclass(frozen=True, slots=True)
 class Claims:

@@ -35,6 +35,11 @@ class PullClaim:
     account_active: bool
     state: str | None  # of its row in `repos`; null: there is none
 
+    @property
+    def told(self) -> dict[str, object]:
+        """What a log may say of it: not whose repo, for who is in a Space is private."""
+        return {"kind": "space_repo", "attempts": self.attempts}
+
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Pulled:

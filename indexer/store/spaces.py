@@ -45,6 +45,11 @@ class SpaceClaim:
     credentialed_until: datetime
     deleted_at: datetime | None
 
+    @property
+    def told(self) -> dict[str, object]:
+        """What a log may say of it: not which Space, for that is as private as what it holds."""
+        return {"kind": "space", "attempts": self.attempts}
+
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Note:
