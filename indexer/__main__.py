@@ -108,32 +108,19 @@ def _parser() -> argparse.ArgumentParser:
     )
     run.set_defaults(command=_run)
 
-    repair = commands.add_parser(
-        "repair",
-        help="fetch repos and ask hosts what waits to be asked (`run` starts one of these by itself)",
-        description=_REPAIR_HELP,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    repair.add_argument(WITH_PARENT, action="store_true", help=argparse.SUPPRESS)
-    repair.set_defaults(command=_repair)
-
-    embed = commands.add_parser(
-        "embed",
-        help="give memories their vectors (`run` starts one of these by itself)",
-        description=_EMBED_HELP,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    embed.add_argument(WITH_PARENT, action="store_true", help=argparse.SUPPRESS)
-    embed.set_defaults(command=_embed)
-
-    spaces = commands.add_parser(
-        "spaces",
-        help="keep private Spaces in step (`run` starts one of these by itself)",
-        description=_SPACES_HELP,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    spaces.add_argument(WITH_PARENT, action="store_true", help=argparse.SUPPRESS)
-    spaces.set_defaults(command=_spaces)
+    for name, words, description, command in (
+        ("repair", "fetch repos and ask hosts what waits to be asked", _REPAIR_HELP, _repair),
+        ("embed", "give memories their vectors", _EMBED_HELP, _embed),
+        ("spaces", "keep private Spaces in step", _SPACES_HELP, _spaces),
+    ):
+        companion = commands.add_parser(
+            name,
+            help=f"{words} (`run` starts one of these by itself)",
+            description=description,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        companion.add_argument(WITH_PARENT, action="store_true", help=argparse.SUPPRESS)
+        companion.set_defaults(command=command)
 
     rotating = commands.add_parser(
         "rotate-key",

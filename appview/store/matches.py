@@ -46,7 +46,7 @@ class Matches:
         return self._as_candidates(self.rows)
 
     def _as_candidates(self, rows: Sequence[Row]) -> Candidates:
-        memories = [candidate_of(row) for row in rows]
+        memories = [candidate_of(row, occurrences_of(row)) for row in rows]
         return Candidates(memories, self.corpus, self.capped, self.any_of, self.indexed_at)
 
 
@@ -61,12 +61,12 @@ def counted_in_each(query: ParsedQuery) -> dict[str, object]:
     return {"lexemes": query.lexemes, "prefixes": query.prefixes, "prefix_patterns": patterns}
 
 
-def candidate_of(row: Row) -> Candidate:
-    """What is ranked."""
+def candidate_of(row: Row, occurrences: Occurrences) -> Candidate:
+    """What is ranked; `occurrences`: of the query's words, where those were counted."""
     return Candidate(
         key=_key(row),
         term_count=row["term_count"],
-        occurrences=occurrences_of(row),
+        occurrences=occurrences,
         effective_at=row["effective_at"],
         indexed_at=row["indexed_at"],
         masked=row["masked"],

@@ -83,7 +83,11 @@ async def explain_candidate(
         "publicOnly": filters.passes_public_only(key.space),
         **{name: row[column] for name, column in _FILTER_COLUMNS},
     }
-    return Explained(candidate_of(row), row["content"], [name for name, passes in verdicts.items() if not passes])
+    return Explained(
+        candidate_of(row, occurrences_of(row)),
+        row["content"],
+        [name for name, passes in verdicts.items() if not passes],
+    )
 
 
 async def load_contents(conn: Connection, keys: Sequence[Key], *, spaces: ReadableSpaces) -> dict[Key, str]:

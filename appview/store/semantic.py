@@ -17,6 +17,7 @@ from appview.search.candidates import Candidate
 from appview.search.query import ParsedQuery
 from appview.search.semantic import Near
 from appview.store.lists import find_authors
+from appview.store.matches import candidate_of
 from memory.embedding import MAX_PASSAGES, vector_text
 from memory.likeness import Aim, take_aim
 from memory.queries import Connection, Row, Statement, load_queries
@@ -269,18 +270,7 @@ def _near(found: _Found, at_most: int, of_one_author: int | None = None) -> Near
 
 
 def _found(row: Row, aim: Aim) -> tuple[float, Candidate]:
-    candidate = Candidate(
-        key=Key(row["repo"], row["space"], row["rkey"]),
-        term_count=row["term_count"],
-        occurrences=(),
-        effective_at=row["effective_at"],
-        indexed_at=row["indexed_at"],
-        masked=row["masked"],
-        content_hash=row["content_hash"],
-        content_bytes=row["content_bytes"],
-        needs_recheck=row["needs_recheck"],
-    )
-    return aim.likeness(row["distance"]), candidate
+    return aim.likeness(row["distance"]), candidate_of(row, ())
 
 
 def _labelled(filters: Filters) -> str | None:
