@@ -250,11 +250,10 @@ def quote_lexeme(lexeme: str) -> str:
 def _tokens(folded: str) -> Iterator[_Token]:
     position = 0
     for run in _RUN.finditer(folded):
-        tokens = _run_tokens(run.group())
-        for token in tokens:
-            yield token._replace(
-                position=position + token.position, start=run.start() + token.start, end=run.start() + token.end
-            )
+        written, begin = run.group(), run.start()
+        tokens = _known_run_tokens(written) if len(written) <= _LONGEST_CACHED_RUN else _run_tokens(written)
+        for at, start, end, kind, exact, variants in tokens:
+            yield _Token(position + at, begin + start, begin + end, kind, exact, variants)
         position += tokens[-1].position if tokens else 0
 
 
@@ -288,7 +287,7 @@ def _spaced_lexemes(run: str) -> list[list[str]]:
 _known_spaced_lexemes = lru_cache(maxsize=_CACHED)(_spaced_lexemes)
 
 
-def _run_tokens(run: str) -> list[_Token]:
+def _run_tokens(run: str) -> Sequence[_Token]:
     """Split what stands together without a space; positions from 1, places in the run."""
     if run.isascii() or _DENSE.search(run) is None:
         return _spaced_tokens(run, 0, 0)
@@ -305,6 +304,9 @@ def _run_tokens(run: str) -> list[_Token]:
                     tokens += _spaced_tokens(inner.group(), position, segment.start() + inner.start())
                     position = tokens[-1].position if tokens else 0
     return tokens
+
+
+_known_run_tokens = lru_cache(maxsize=_CACHED)(_run_tokens)
 
 
 def _spaced_tokens(run: str, position: int, start: int) -> list[_Token]:

@@ -19,8 +19,8 @@ from appview.search.query import ParsedQuery
 from appview.search.ranking import Corpus, LexicalScorer, prepare_scorer
 from appview.search.semantic import Near
 from appview.store.search import Matches, explain_candidate, find_matches
-from appview.store.semantic import Sought, StoredModel, find_near, load_model, measure
-from appview.store.service import plan_anew, share_snapshot, take_snapshot
+from appview.store.semantic import Sought, StoredModel, aim_at, find_near, load_model, measure
+from appview.store.service import plan_as_ever, share_snapshot, take_snapshot
 from memory.likeness import BLANK, Aim
 from memory.queries import Connection
 from memory.query_embedding import NoVector
@@ -42,7 +42,7 @@ class Snapshot:
 
     @asynccontextmanager
     async def beside(self, shared: str) -> AsyncGenerator[Connection]:
-        """Another connection that sees the same, by the name that `share_snapshot` gave."""
+        """Another connection that sees the same, by the name that `share_snapshot` gave, and plans anew."""
         async with self.resources.database.transaction(isolation="repeatable_read", readonly=True) as conn:
             await take_snapshot(conn, shared)
             yield conn
@@ -137,21 +137,28 @@ async def ask_arms(snapshot: Snapshot, inquiry: Inquiry, *, spaces: ReadableSpac
     if seeking.done() and isinstance(no_vector := seeking.result(), NoVector):
         return await _judge_by_words(await _ask_words(conn, inquiry, spaces=spaces), inquiry.kept, no_vector)
     shared = await share_snapshot(conn)
+    loop = asyncio.get_running_loop()
+    aiming: asyncio.Future[_Aimed | NoVector] = loop.create_future()
+    nearest: asyncio.Future[Near] = loop.create_future()
     async with TaskGroup() as tasks:
-        asking = tasks.create_task(_ask_meaning(snapshot, shared, inquiry, spaces=spaces))
+        tasks.create_task(_ask_meaning(snapshot, shared, inquiry, aiming, nearest, spaces=spaces))
         found = await _ask_words(conn, inquiry, spaces=spaces)
-    meaning = asking.result()
-    if isinstance(meaning, NoVector):
-        return await _judge_by_words(found, inquiry.kept, meaning)
-    return await _judge_by_both(conn, inquiry.kept, found, meaning, spaces=spaces)
+        await plan_as_ever(conn)
+        aimed = await aiming
+        if isinstance(aimed, NoVector):
+            return await _judge_by_words(found, inquiry.kept, aimed)
+        # To look for the nearest takes longer nearly always.
+        measured = await _measure_best(conn, inquiry.kept, found, aimed, spaces=spaces)
+        return await _judge_by_both(inquiry.kept, found, aimed, await nearest, measured)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class _Lexical:
-    """What was found by words, and of the one memory that is looked at anyway."""
+    """What was found by words, and of the one memory that is looked at anyway. `scores`: of the matches, in order."""
 
     matches: Matches
     scorer: LexicalScorer | None
+    scores: Sequence[float]
     explained: Explained | None
 
 
@@ -162,7 +169,9 @@ async def _ask_words(conn: Connection, inquiry: Inquiry, *, spaces: ReadableSpac
         matches = await find_matches(conn, query, filters, watermark=inquiry.watermark, spaces=spaces)
     if inquiry.explained is not None:
         explained = await explain_candidate(conn, query, filters, inquiry.explained, spaces=spaces)
-    return _Lexical(matches, prepare_scorer(query.terms, matches.corpus) if inquiry.by_words else None, explained)
+    scorer = prepare_scorer(query.terms, matches.corpus) if inquiry.by_words else None
+    scores = () if scorer is None else await asyncio.to_thread(matches.scores, scorer)
+    return _Lexical(matches, scorer, scores, explained)
 
 
 async def _judge_by_words(found: _Lexical, kept: int | None, no_vector: NoVector) -> Findings:
@@ -172,24 +181,67 @@ async def _judge_by_words(found: _Lexical, kept: int | None, no_vector: NoVector
     return Findings(words, words.memories, judge, found.explained, left_out, no_vector, words.indexed_at)
 
 
+@dataclass(frozen=True, slots=True, repr=False)
+class _Aimed:
+    """What a query means, and what it is compared with."""
+
+    sought: Sought
+    aim: Aim
+
+
+async def _ask_meaning(
+    snapshot: Snapshot,
+    shared: str,
+    inquiry: Inquiry,
+    aiming: asyncio.Future[_Aimed | NoVector],
+    nearest: asyncio.Future[Near],
+    *,
+    spaces: ReadableSpaces,
+) -> None:
+    """Tells what it found by two futures, before the transaction has ended."""
+    sought, filters = await inquiry.seeking, inquiry.filters
+    if isinstance(sought, NoVector):
+        aiming.set_result(sought)
+        return
+    async with snapshot.beside(shared) as conn:
+        aim = await aim_at(conn, sought, filters, spaces=spaces)
+        aiming.set_result(_Aimed(sought, aim))
+        near = await find_near(
+            conn,
+            sought,
+            aim,
+            inquiry.query,
+            filters,
+            watermark=inquiry.watermark,
+            kept=inquiry.kept,
+            spaces=spaces,
+        )
+        nearest.set_result(near)
+
+
+async def _measure_best(
+    conn: Connection, kept: int | None, found: _Lexical, aimed: _Aimed, *, spaces: ReadableSpaces
+) -> dict[Key, float]:
+    """How near the best by words are, and what is looked at anyway: they need not be among the nearest."""
+    words, _ = await asyncio.to_thread(_best_by_words, found, kept, ())
+    keys = [candidate.key for candidate in words.memories]
+    if found.explained is not None:
+        keys.append(found.explained.candidate.key)
+    return await measure(conn, aimed.sought, aimed.aim, keys, spaces=spaces) if keys else {}
+
+
 async def _judge_by_both(
-    conn: Connection, kept: int | None, found: _Lexical, meaning: _Meaning, *, spaces: ReadableSpaces
+    kept: int | None, found: _Lexical, aimed: _Aimed, near: Near, measured: Mapping[Key, float]
 ) -> Findings:
-    sought = meaning.sought
-    near, likeness = meaning.found, meaning.found.likeness
-    farthest = likeness[near.memories[-1].key] if near.capped else None
-    words, least = await asyncio.to_thread(_best_by_words, found, kept, likeness)
-    missing = [candidate.key for candidate in words.memories if candidate.key not in likeness]
-    if found.explained is not None and found.explained.candidate.key not in likeness:
-        missing.append(found.explained.candidate.key)
-    if missing:
-        likeness = {**likeness, **await measure(conn, sought, meaning.aim, missing, spaces=spaces)}
+    farthest = near.likeness[near.memories[-1].key] if near.capped else None
+    words, least = await asyncio.to_thread(_best_by_words, found, kept, near.likeness)
     known = {candidate.key for candidate in words.memories}
     others = [candidate for candidate in near.memories if candidate.key not in known]
     times = [candidate.indexed_at for candidate in near.memories]
     if words.indexed_at is not None:
         times.append(words.indexed_at)
-    judge = Judge(found.scorer, likeness, _calibration(sought.model.calibration).at(meaning.aim.chance))
+    calibration = _calibration(aimed.sought.model.calibration).at(aimed.aim.chance)
+    judge = Judge(found.scorer, {**measured, **near.likeness}, calibration)
     return Findings(
         words,
         [*words.memories, *others],
@@ -199,33 +251,6 @@ async def _judge_by_both(
         no_vector=None,
         indexed_at=max(times, default=None),
     )
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class _Meaning:
-    sought: Sought
-    aim: Aim
-    found: Near
-
-
-async def _ask_meaning(
-    snapshot: Snapshot, shared: str, inquiry: Inquiry, *, spaces: ReadableSpaces
-) -> _Meaning | NoVector:
-    sought = await inquiry.seeking
-    if isinstance(sought, NoVector):
-        return sought
-    async with snapshot.beside(shared) as conn:
-        await plan_anew(conn)
-        found, aim = await find_near(
-            conn,
-            sought,
-            inquiry.query,
-            inquiry.filters,
-            watermark=inquiry.watermark,
-            kept=inquiry.kept,
-            spaces=spaces,
-        )
-    return _Meaning(sought, aim, found)
 
 
 def _calibration(measured: Mapping[str, object]) -> Calibration:
@@ -239,4 +264,4 @@ def _calibration(measured: Mapping[str, object]) -> Calibration:
 def _best_by_words(found: _Lexical, kept: int | None, also: Container[Key]) -> tuple[Candidates, float | None]:
     if found.scorer is None or kept is None:
         return found.matches.all(), None
-    return found.matches.best(found.scorer, kept, also)
+    return found.matches.best(found.scores, kept, also)

@@ -7,10 +7,11 @@ comes the company: what was recorded in the same sitting as a good hit is a litt
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from heapq import nlargest
 from typing import Final
 
@@ -25,6 +26,7 @@ COMPANY_SHARE: Final = 0.3
 """How much of its best companion's lead a memory gains."""
 LENDERS: Final = 100
 """The best of a search, among which companions are; their lead is counted from the last of them."""
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +82,7 @@ class Company:
     """The best of a search, from whom others of the same sitting gain."""
 
     _lenders: dict[tuple[str, str], list[Attendant]] = field(default_factory=dict[tuple[str, str], list[Attendant]])
-    """Of each owner, the best first."""
+    """Of each owner, the earliest first."""
     _floor: float = 0.0
 
     def raise_order(self, memory: Attendant) -> float:
@@ -89,21 +91,27 @@ class Company:
         A companion is another text of the same owner, recorded within an hour. Where all were recorded at once, all
         gain, and keep their order. What is not among the best keeps its place.
         """
-        if memory.order < self._floor:
+        lenders = self._lenders.get(memory.owner)
+        if memory.order < self._floor or lenders is None:
             return memory.order
-        for lender in self._lenders.get(memory.owner, ()):
-            if lender.content != memory.content and abs(lender.at - memory.at) <= SITTING:
-                return memory.order + COMPANY_SHARE * (lender.order - self._floor)
-        return memory.order
+        at = _since_epoch(memory)
+        first = bisect_left(lenders, at - SITTING, key=_since_epoch)
+        end = bisect_right(lenders, at + SITTING, first, key=_since_epoch)
+        lent = max((each.order for each in lenders[first:end] if each.content != memory.content), default=self._floor)
+        return memory.order + COMPANY_SHARE * (lent - self._floor)
 
 
 def gather_company(memories: Iterable[Attendant]) -> Company:
     """Find the best of what a search found."""
     best: Sequence[Attendant] = nlargest(LENDERS, memories, key=lambda memory: memory.order)
     lenders: defaultdict[tuple[str, str], list[Attendant]] = defaultdict(list)
-    for memory in best:
+    for memory in sorted(best, key=_since_epoch):
         lenders[memory.owner].append(memory)
     return Company(dict(lenders), best[-1].order if best else 0.0)
+
+
+def _since_epoch(memory: Attendant) -> timedelta:
+    return memory.at - _EPOCH  # an hour before the first year is no time, but it is a span
 
 
 def _bounded(value: float) -> float:

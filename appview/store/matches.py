@@ -29,17 +29,20 @@ class Matches:
     any_of: Sequence[QueryTerm]
     indexed_at: datetime | None
 
-    def best(self, scorer: LexicalScorer, count: int, also: Container[Key] = ()) -> tuple[Candidates, float | None]:
-        """The best by words, so many and all that score as the last of them; and of the others, those in `also`.
+    def scores(self, scorer: LexicalScorer) -> list[float]:
+        """What each row scores."""
+        return [scorer.score(row["term_count"], occurrences_of(row)) for row in self.rows]
+
+    def best(self, scores: Sequence[float], count: int, also: Container[Key] = ()) -> tuple[Candidates, float | None]:
+        """The best by their scores, so many and all that score as the last of them; and of the others, those in `also`.
 
         Beside them what none of those scores more than that are left out; None if none is.
         """
-        scored = [(scorer.score(row["term_count"], occurrences_of(row)), row) for row in self.rows]
-        if len(scored) <= count:
+        if len(scores) <= count:
             return self.all(), None
-        least = nlargest(count, [score for score, _ in scored])[-1]
-        kept = [row for score, row in scored if score >= least or _key(row) in also]
-        return self._as_candidates(kept), least if len(kept) < len(scored) else None
+        least = nlargest(count, scores)[-1]
+        kept = [row for score, row in zip(scores, self.rows, strict=True) if score >= least or _key(row) in also]
+        return self._as_candidates(kept), least if len(kept) < len(scores) else None
 
     def all(self) -> Candidates:
         """All of them."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,6 +9,8 @@ from datetime import datetime
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
+
+import orjson
 
 from appview.filters import Filters
 from appview.keys import Key
@@ -72,7 +73,7 @@ async def load_model(conn: Connection, name: str | None) -> StoredModel | None:
     if row is None:
         return None
     calibration = row["calibration"]
-    return StoredModel(row["model"], row["dimensions"], {} if calibration is None else json.loads(calibration))
+    return StoredModel(row["model"], row["dimensions"], {} if calibration is None else orjson.loads(calibration))
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -84,30 +85,50 @@ class Sought:
     blank: Sequence[float] | None = None
 
 
+async def aim_at(conn: Connection, sought: Sought, filters: Filters, *, spaces: ReadableSpaces) -> Aim:
+    """What memories are compared with: the query's vector, without what those of these authors have in common.
+
+    Within a transaction whose statements are planned anew.
+    """
+    reach = filters.reach(spaces)
+    mean = None
+    if filters.repos is not None or not reach.public:  # the mean of millions tells nothing of what is near
+        mean = await _QUERIES.mean_of.fetchval(
+            conn,
+            repos=await _authors(conn, filters, reach.spaces),
+            public=reach.public,
+            spaces=reach.spaces.as_list(),
+            model=sought.model.name,
+            sample=SAMPLE,
+        )
+    return take_aim(sought.vector, None if mean is None else orjson.loads(mean), sought.blank)
+
+
 async def find_near(
     conn: Connection,
     sought: Sought,
+    aim: Aim,
     query: ParsedQuery,
     filters: Filters,
     *,
     watermark: datetime | None,
     spaces: ReadableSpaces,
     kept: int | None = None,
-) -> tuple[Near, Aim]:
-    """The nearest that pass the filters, `kept` at most (None: `MAX_NEAR`), and what they were compared with.
-
-    Within a transaction, for the rest of which statements are planned anew.
-    """
+) -> Near:
+    """The nearest that pass the filters, `kept` at most (None: `MAX_NEAR`). Within such a transaction, too."""
     reach = filters.reach(spaces)
-    repos = filters.repos
-    search = _Search(conn, sought, query, filters, watermark)
-    if repos is None and reach.public:
-        return await _find_among_all(search, reach.spaces)
-    authors = await find_authors(conn, spaces=reach.spaces) if repos is None else list(repos)
-    aim = await search.aim_at(authors, public=reach.public, spaces=reach.spaces)
+    search = _Search(conn, sought, aim, query, filters, watermark)
+    authors = await _authors(conn, filters, reach.spaces)
+    if filters.repos is None and reach.public:
+        found = await search.compare(authors, MAX_NEAR_OF_ALL, public=False, spaces=reach.spaces)
+        found += await search.compare_public()
+        return _near(found, MAX_NEAR_OF_ALL, OF_ONE_AUTHOR)
     at_most = MAX_NEAR if kept is None else min(kept, MAX_NEAR)
-    found = await search.compare(aim, authors, at_most, public=reach.public, spaces=reach.spaces)
-    return _near(found, at_most), aim
+    return _near(await search.compare(authors, at_most, public=reach.public, spaces=reach.spaces), at_most)
+
+
+async def _authors(conn: Connection, filters: Filters, spaces: ReadableSpaces) -> list[str]:
+    return await find_authors(conn, spaces=spaces) if filters.repos is None else list(filters.repos)
 
 
 async def measure(
@@ -135,51 +156,45 @@ class _Search:
 
     conn: Connection
     sought: Sought
+    aim: Aim
     query: ParsedQuery
     filters: Filters
     watermark: datetime | None
 
-    async def aim_at(self, authors: Sequence[str], *, public: bool, spaces: ReadableSpaces) -> Aim:
-        mean = await _QUERIES.mean_of.fetchval(
-            self.conn,
-            repos=authors,
-            public=public,
-            spaces=spaces.as_list(),
-            model=self.sought.model.name,
-            sample=SAMPLE,
-        )
-        return take_aim(self.sought.vector, None if mean is None else json.loads(mean), self.sought.blank)
-
-    async def compare(
-        self, aim: Aim, authors: Sequence[str], at_most: int, *, public: bool, spaces: ReadableSpaces
-    ) -> _Found:
+    async def compare(self, authors: Sequence[str], at_most: int, *, public: bool, spaces: ReadableSpaces) -> _Found:
+        """Passages of the nearest memories of some authors, of one more than `at_most` if there are so many."""
         if not authors:
             return []
-        rows = await _QUERIES.nearest_of.fetch(
-            self.conn,
-            repos=authors,
-            public=public,
-            spaces=spaces.as_list(),
-            max_candidates=at_most + 1,
-            **self._compared(aim),
-            **self._filtered(),
-        )
-        return [_found(row, aim) for row in rows]
+        wanted = at_most + 1
+        while True:
+            rows = await _QUERIES.nearest_of.fetch(
+                self.conn,
+                repos=authors,
+                public=public,
+                spaces=spaces.as_list(),
+                max_candidates=wanted,
+                **self._compared(),
+                **self._filtered(),
+            )
+            found = [_found(row, self.aim) for row in rows]
+            if len(rows) < wanted or _near(found, at_most).capped:
+                return found
+            wanted *= _MORE_PASSAGES  # the nearest are several passages of the same memories
 
-    async def compare_public(self, aim: Aim) -> _Found:
+    async def compare_public(self) -> _Found:
         """The nearest public memories of all authors."""
         await _QUERIES.read_scattered.fetchrow(self.conn)
         if self._is_filtered() or await self._count_public(MAX_COMPARED) <= MAX_COMPARED:
-            found = await self._compare_few(aim, MAX_COMPARED)
+            found = await self._compare_few(MAX_COMPARED)
             if found is not None:
                 return found
-        found = await self._go_through_index(aim)
+        found = await self._go_through_index()
         if not _near(found, MAX_NEAR_OF_ALL, OF_ONE_AUTHOR).capped:
             # What passes the filters is rare around here.
-            return await self._compare_few(aim, MAX_COMPARED_ANYWAY) or found
+            return await self._compare_few(MAX_COMPARED_ANYWAY) or found
         return found
 
-    async def _compare_few(self, aim: Aim, at_most: int) -> _Found | None:
+    async def _compare_few(self, at_most: int) -> _Found | None:
         """None: more pass the filters than are to be compared."""
         rows = await _QUERIES.nearest_among_few.fetch(
             self.conn,
@@ -188,20 +203,20 @@ class _Search:
             max_candidates=(MAX_NEAR_OF_ALL + 1) * COPIES,
             of_one_author=OF_ONE_AUTHOR,
             copies=COPIES,
-            **self._compared(aim),
+            **self._compared(),
             **self._filtered(),
         )
         if rows[0]["matches"] > at_most:
             return None
-        return [_found(row, aim) for row in rows if row["repo"] is not None]
+        return [_found(row, self.aim) for row in rows if row["repo"] is not None]
 
-    async def _go_through_index(self, aim: Aim) -> _Found:
+    async def _go_through_index(self) -> _Found:
         await _QUERIES.scan_far.fetchrow(self.conn, ef_search=str(_EF_SEARCH), max_scanned=str(_MAX_SCANNED))
         statement = _nearest_by_index(self.sought.model.dimensions)
         wanted = MAX_NEAR_OF_ALL + 1
         while True:
-            rows = await statement.fetch(self.conn, max_candidates=wanted, **self._compared(aim), **self._filtered())
-            found = [_found(row, aim) for row in rows]
+            rows = await statement.fetch(self.conn, max_candidates=wanted, **self._compared(), **self._filtered())
+            found = [_found(row, self.aim) for row in rows]
             # The nearest passages may all be of a few memories, or of one author.
             enough = _near(found, MAX_NEAR_OF_ALL, OF_ONE_AUTHOR).capped
             if len(rows) < wanted or enough or wanted > MAX_NEAR_OF_ALL * MAX_PASSAGES:
@@ -218,8 +233,8 @@ class _Search:
         no_filters = {"include_superseded", "recheck"}
         return any(value is not None for name, value in self._filtered().items() if name not in no_filters)
 
-    def _compared(self, aim: Aim) -> dict[str, object]:
-        return {"query": vector_text(aim.vector), "model": self.sought.model.name}
+    def _compared(self) -> dict[str, object]:
+        return {"query": vector_text(self.aim.vector), "model": self.sought.model.name}
 
     def _filtered(self) -> dict[str, object]:
         return {
@@ -229,15 +244,6 @@ class _Search:
             "recheck": self.query.tsquery_recheck or None,
             **self.filters.in_sql(),
         }
-
-
-async def _find_among_all(search: _Search, spaces: ReadableSpaces) -> tuple[Near, Aim]:
-    # One aim for all, whatever they hold: the mean of millions tells nothing of what is near.
-    aim = take_aim(search.sought.vector, None, search.sought.blank)
-    authors = await find_authors(search.conn, spaces=spaces)
-    found = await search.compare(aim, authors, MAX_NEAR_OF_ALL, public=False, spaces=spaces)
-    found += await search.compare_public(aim)
-    return _near(found, MAX_NEAR_OF_ALL, OF_ONE_AUTHOR), aim
 
 
 def _near(found: _Found, at_most: int, of_one_author: int | None = None) -> Near:

@@ -31,6 +31,11 @@ async def plan_anew(conn: Connection) -> None:
     await _QUERIES.plan_anew.fetchval(conn)
 
 
+async def plan_as_ever(conn: Connection) -> None:
+    """Have Postgres plan as it does without `plan_anew`: what is asked by keys is planned once."""
+    await _QUERIES.plan_as_ever.fetchval(conn)
+
+
 async def share_snapshot(conn: Connection) -> str:
     """A name for what this transaction sees, until it ends."""
     name: str = await _QUERIES.export_snapshot.fetchval(conn)
@@ -38,6 +43,7 @@ async def share_snapshot(conn: Connection) -> str:
 
 
 async def take_snapshot(conn: Connection, name: str) -> None:
-    """Has a transaction that did nothing yet see what another does, by the name that it gave."""
+    """Has a transaction that did nothing yet see what another does, by the name that it gave; it plans anew, too."""
     assert re.fullmatch(r"[0-9A-F-]+", name)  # it stands in the statement, which takes no parameters
-    await Statement("take_snapshot", "", f"set transaction snapshot '{name}'", ()).execute(conn)
+    both = f"set transaction snapshot '{name}'; {_QUERIES.plan_anew.sql}"  # at once, for it takes as long as one
+    await Statement("take_snapshot", "", both, ()).execute(conn)

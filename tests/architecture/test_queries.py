@@ -17,7 +17,7 @@ CONTENT = re.compile(r"\b(memories|memory_versions|memory_edges|invalid_records)
 # may be read. `appview/store/__init__.py` names them too.
 READS_NO_REPO = {
     *("find_repos", "load_indexed_through", "load_repo_sync", "load_repo_rev"),
-    *("load_page_cursor_key", "load_id_key", "plan_anew"),
+    *("load_page_cursor_key", "load_id_key", "plan_anew", "plan_as_ever"),
     *("load_model", "share_snapshot", "take_snapshot"),
     *("is_token_kept", "list_access_tokens", "use_service_token", "add_access_token", "delete_access_token"),
     *("load_readable_spaces", "list_grants", "is_held", "is_authority", "hold_token"),

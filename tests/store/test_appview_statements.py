@@ -23,7 +23,15 @@ NAMES = [statement.name for statement in STATEMENTS]
 
 # What holds nothing of anybody's records.
 WITHOUT_RECORDS = {
-    *("repos_by_handle", "indexed_through", "page_cursor_key", "id_key", "plan_anew", "export_snapshot"),
+    *(
+        "repos_by_handle",
+        "indexed_through",
+        "page_cursor_key",
+        "id_key",
+        "plan_anew",
+        "plan_as_ever",
+        "export_snapshot",
+    ),
     *("serving_model", "named_model", "scan_far", "read_scattered"),
     *("access_token", "access_tokens_of", "use_service_token"),
     *("lock_access_tokens", "add_access_token", "delete_access_token"),

@@ -165,6 +165,35 @@ def test_the_order_in_which_memories_come_changes_nothing(found: list[tuple[floa
     assert [one.raise_order(each) for each in memories] == [other.raise_order(each) for each in memories]
 
 
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 9), st.integers(0, 300), st.integers(0, 4), st.sampled_from(["", "b"])),
+        min_size=1,
+        max_size=40,
+    )
+)
+def test_the_best_companion_lends_whatever_else_was_recorded_around(found: list[tuple[int, int, int, str]]) -> None:
+    memories = [
+        memory(order / 4, NOON + timedelta(minutes=minute), ("did:plc:alice", space), content)
+        for order, minute, content, space in found
+    ]
+    floor = min(each.order for each in memories)
+    for one in memories:
+        lent = [
+            other.order
+            for other in memories
+            if other.owner == one.owner and other.content != one.content and abs(other.at - one.at) <= SITTING
+        ]
+        expected = one.order + COMPANY_SHARE * (max(lent, default=floor) - floor)
+        assert gather_company(memories).raise_order(one) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("at", [datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, 23, 59, tzinfo=UTC)])
+def test_the_first_and_the_last_of_times_have_company(at: datetime) -> None:
+    good, poor = memory(1.0, at), memory(0.5, at, content=7)
+    assert raised([good, poor, memory(0.1)])[1] > 0.5
+
+
 @given(st.lists(st.tuples(st.floats(-5, 5), st.integers(0, 300)), min_size=1, max_size=30))
 def test_company_never_lowers(found: list[tuple[float, int]]) -> None:
     memories = [memory(order, NOON + timedelta(minutes=minute)) for order, minute in found]

@@ -20,26 +20,26 @@ from (
         select e.embedding
         from embeddings e
         where e.repo = r.repo and e.space = r.space and e.model = :model::text and e.chunk = 0
+            -- The same once more: so it is known how many the one has, and no more of them are read than it takes.
+            and (cardinality(:repos::text[]) <> 1 or e.repo = (:repos)[1])
         order by e.repo, e.space, e.model, e.rkey
         limit :sample
     ) e
-    where r.visible and r.repo = any(:repos::text[])
-        and (r.space = '' and :public::bool or r.space = any(:spaces::text[]))
+    where r.visible and r.repo = any(:repos) and (r.space = '' and :public::bool or r.space = any(:spaces::text[]))
     order by r.repo, r.space
     limit :sample
 ) v;
 
 -- name: nearest_of
--- The nearest among what some authors have in `:spaces`, and if `:public`, in public: all are compared. Without filters,
--- only the nearest are looked at.
+-- The nearest passages among what some authors have in `:spaces`, and if `:public`, in public: all are compared. Without
+-- filters, only the memories of the nearest are looked at.
 with compared as materialized (
-    select e.repo, e.space, e.rkey, min(e.embedding <=> :query::text::halfvec) + 0 as distance -- `+ 0`: by no index
+    select e.repo, e.space, e.rkey, e.chunk, (e.embedding <=> :query::text::halfvec) + 0 as distance -- `+ 0`: by no index
     from repos r
     join embeddings e on e.repo = r.repo and e.space = r.space and e.model = :model::text
     where r.visible and r.repo = any(:repos::text[])
         and (r.space = '' and :public::bool or r.space = any(:spaces::text[]))
-    group by e.repo, e.space, e.rkey
-    order by distance, e.repo, e.space, e.rkey
+    order by distance, e.repo, e.space, e.rkey, e.chunk
     limit case
         when num_nonnulls(
             :as_of::timestamptz, :watermark::timestamptz, :required::tsquery, :excluded::tsquery, :kinds::text[],
@@ -53,7 +53,8 @@ select
     m.masked, hashtextextended(m.content, 0) as content_hash, coalesce(m.terms @@ :recheck::tsquery, false) as needs_recheck
 from (
     select
-        m.repo, m.space, m.rkey, m.terms, m.term_count, m.effective_at, m.indexed_at, m.content, m.content_bytes, n.distance,
+        m.repo, m.space, m.rkey, m.terms, m.term_count, m.effective_at, m.indexed_at, m.content, m.content_bytes, n.chunk,
+        n.distance,
         case
             when :include_superseded::bool then false
             when :as_of::timestamptz is null then m.masked_from is not null
@@ -74,14 +75,16 @@ from (
         and (:created_before::timestamptz is null or m.created_at < :created_before)
         and (:occurred_after::timestamptz is null or m.occurred_to > :occurred_after)
         and (:occurred_before::timestamptz is null or m.occurred_from < :occurred_before)
-    order by n.distance, n.repo, n.space, n.rkey
+    order by n.distance, n.repo, n.space, n.rkey, n.chunk
     limit :max_candidates
 ) m
-order by m.distance, m.repo, m.space, m.rkey;
+order by m.distance, m.repo, m.space, m.rkey, m.chunk;
 
 -- name: distances_by_key
 -- How near some memories are that the lexical arm found, of those that have a vector.
-select e.repo, e.space, e.rkey, min(e.embedding <=> :query::text::halfvec) as distance
+select
+    e.repo, e.space, e.rkey,
+    min(e.embedding <=> (select :query::text::halfvec)) as distance -- read once, whatever the values are planned for
 from unnest((select :repos::text[]), (select :spaces_of::text[]), (select :rkeys::text[])) as k (repo, space, rkey)
 cross join lateral (
     select * from embeddings e

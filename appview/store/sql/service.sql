@@ -10,6 +10,10 @@ select rev from repos where repo = :repo and space = '' and visible;
 -- A plan made for other values can be a hundred times slower than one made for these. Until the end of the transaction.
 select set_config('plan_cache_mode', 'force_custom_plan', true);
 
+-- name: plan_as_ever
+-- Ends that.
+select set_config('plan_cache_mode', 'auto', true);
+
 -- name: export_snapshot
 -- What this transaction sees, for other sessions, while it lasts.
 select pg_export_snapshot();
