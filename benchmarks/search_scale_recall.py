@@ -16,7 +16,7 @@ import numpy as np
 
 from appview.filters import Filters
 from appview.search.query import ParsedQuery, parse_query
-from appview.store.semantic import Sought, StoredModel, aim_at, find_near, load_model
+from appview.store.semantic import Sought, StoredModel, find_near, load_mean, load_model
 from appview.store.service import plan_anew
 from benchmarks.processes import ended_by_signals, percentile
 from benchmarks.result import Result
@@ -165,6 +165,6 @@ async def _ask(database: Database, model: StoredModel, sieve: Sieve, question: A
     async with database.transaction(isolation="repeatable_read", readonly=True) as conn:
         await plan_anew(conn)
         sought = Sought(model, question.tolist())
-        aim = await aim_at(conn, sought, sieve.filters, spaces=_NOBODY)
+        aim = sought.aim_at(await load_mean(conn, sought.model, sieve.filters, spaces=_NOBODY))
         near = await find_near(conn, sought, aim, sieve.query, sieve.filters, watermark=None, spaces=_NOBODY)
     return [memory.key for memory in near.memories]

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Container, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final, TypeAlias
+from typing import Final
 
 from appview.call import QueryModels, Resources
 from appview.filters import Filters
@@ -19,7 +19,7 @@ from appview.search.query import ParsedQuery
 from appview.search.ranking import Corpus, LexicalScorer, prepare_scorer
 from appview.search.semantic import Near
 from appview.store.search import Matches, explain_candidate, find_matches
-from appview.store.semantic import Sought, StoredModel, aim_at, find_near, load_model, measure
+from appview.store.semantic import Sought, StoredModel, find_near, load_mean, load_model, measure
 from appview.store.service import plan_as_ever, share_snapshot, take_snapshot
 from memory.likeness import BLANK, Aim
 from memory.queries import Connection
@@ -27,8 +27,14 @@ from memory.query_embedding import NoVector
 from memory.space import ReadableSpaces
 from memory.tasks import TaskGroup
 
-Seeking: TypeAlias = asyncio.Future[Sought | NoVector]
-"""What a query means, once it is known, or why it is not."""
+
+@dataclass(frozen=True, slots=True)
+class Seeking:
+    """What a query means, once it is known, or why it is not. `model`: whose vector is made; None: of none."""
+
+    model: StoredModel | None
+    sought: asyncio.Future[Sought | NoVector]
+
 
 _NO_MATCHES: Final = Matches((), Corpus(0, 0.0, {}), capped=False, any_of=(), indexed_at=None)
 
@@ -57,25 +63,25 @@ async def seek(resources: Resources, query: ParsedQuery, *, private: bool) -> As
     """
     models = resources.query_models
     if models is None or query.is_empty:
-        yield known(NoVector.ABSENT)
+        yield no_meaning(NoVector.ABSENT)
         return
     async with resources.database.connection() as conn:
         model = await load_model(conn, resources.search_model)
     if model is None:
-        yield known(NoVector.ABSENT)
+        yield no_meaning(NoVector.ABSENT)
         return
     async with TaskGroup() as tasks:
-        seeking = tasks.create_task(_seek(models, model, query, private=private))
+        sought = tasks.create_task(_seek(models, model, query, private=private))
         if await models.may_hang(model.name):
-            await seeking
-        yield seeking
+            await sought
+        yield Seeking(model, sought)
 
 
-def known(sought: Sought | NoVector) -> Seeking:
+def no_meaning(reason: NoVector) -> Seeking:
     """What need not be asked."""
-    found: asyncio.Future[Sought | NoVector] = asyncio.get_running_loop().create_future()
-    found.set_result(sought)
-    return found
+    told: asyncio.Future[Sought | NoVector] = asyncio.get_running_loop().create_future()
+    told.set_result(reason)
+    return Seeking(None, told)
 
 
 async def _seek(models: QueryModels, model: StoredModel, query: ParsedQuery, *, private: bool) -> Sought | NoVector:
@@ -133,15 +139,17 @@ class Findings:
 
 async def ask_arms(snapshot: Snapshot, inquiry: Inquiry, *, spaces: ReadableSpaces) -> Findings:
     """Ask both arms at the same time, as far as they are wanted and there."""
-    conn, seeking = snapshot.conn, inquiry.seeking
-    if seeking.done() and isinstance(no_vector := seeking.result(), NoVector):
+    conn, model, sought = snapshot.conn, inquiry.seeking.model, inquiry.seeking.sought
+    if model is None or (sought.done() and isinstance(sought.result(), NoVector)):
+        no_vector = await sought
+        assert isinstance(no_vector, NoVector)
         return await _judge_by_words(await _ask_words(conn, inquiry, spaces=spaces), inquiry.kept, no_vector)
     shared = await share_snapshot(conn)
     loop = asyncio.get_running_loop()
     aiming: asyncio.Future[_Aimed | NoVector] = loop.create_future()
     nearest: asyncio.Future[Near] = loop.create_future()
     async with TaskGroup() as tasks:
-        tasks.create_task(_ask_meaning(snapshot, shared, inquiry, aiming, nearest, spaces=spaces))
+        tasks.create_task(_ask_meaning(snapshot, shared, model, inquiry, aiming, nearest, spaces=spaces))
         found = await _ask_words(conn, inquiry, spaces=spaces)
         await plan_as_ever(conn)
         aimed = await aiming
@@ -192,6 +200,7 @@ class _Aimed:
 async def _ask_meaning(
     snapshot: Snapshot,
     shared: str,
+    model: StoredModel,
     inquiry: Inquiry,
     aiming: asyncio.Future[_Aimed | NoVector],
     nearest: asyncio.Future[Near],
@@ -199,12 +208,14 @@ async def _ask_meaning(
     spaces: ReadableSpaces,
 ) -> None:
     """Tells what it found by two futures, before the transaction has ended."""
-    sought, filters = await inquiry.seeking, inquiry.filters
-    if isinstance(sought, NoVector):
-        aiming.set_result(sought)
-        return
+    filters = inquiry.filters
     async with snapshot.beside(shared) as conn:
-        aim = await aim_at(conn, sought, filters, spaces=spaces)
+        mean = await load_mean(conn, model, filters, spaces=spaces)
+        sought = await inquiry.seeking.sought
+        if isinstance(sought, NoVector):
+            aiming.set_result(sought)
+            return
+        aim = sought.aim_at(mean)
         aiming.set_result(_Aimed(sought, aim))
         near = await find_near(
             conn,

@@ -12,7 +12,7 @@ from enum import StrEnum
 from hashlib import blake2b
 from typing import Final
 
-from appview.answers.arms import Findings, Inquiry, Seeking, Snapshot, ask_arms, known, seek
+from appview.answers.arms import Findings, Inquiry, Seeking, Snapshot, ask_arms, no_meaning, seek
 from appview.answers.pages import fill_page
 from appview.call import Resources
 from appview.filters import Filters
@@ -169,7 +169,7 @@ async def seek_meaning(
 ) -> AsyncGenerator[Seeking]:
     """Ask what a query means, where that counts; before a snapshot is taken."""
     if mode is Mode.LEXICAL:
-        yield known(NoVector.ABSENT)
+        yield no_meaning(NoVector.ABSENT)
         return
     private = bool(spaces.spaces) and not parameters.flag("publicOnly")
     async with seek(resources, query, private=private) as seeking:

@@ -84,24 +84,30 @@ class Sought:
     vector: Sequence[float]
     blank: Sequence[float] | None = None
 
+    def aim_at(self, mean: Sequence[float] | None) -> Aim:
+        """What memories of this mean are compared with."""
+        return take_aim(self.vector, mean, self.blank)
 
-async def aim_at(conn: Connection, sought: Sought, filters: Filters, *, spaces: ReadableSpaces) -> Aim:
-    """What memories are compared with: the query's vector, without what those of these authors have in common.
+
+async def load_mean(
+    conn: Connection, model: StoredModel, filters: Filters, *, spaces: ReadableSpaces
+) -> Sequence[float] | None:
+    """The mean of what these authors have, of a sample of it; None: of nothing, or of all, which tells nothing.
 
     Within a transaction whose statements are planned anew.
     """
     reach = filters.reach(spaces)
-    mean = None
-    if filters.repos is not None or not reach.public:  # the mean of millions tells nothing of what is near
-        mean = await _QUERIES.mean_of.fetchval(
-            conn,
-            repos=await _authors(conn, filters, reach.spaces),
-            public=reach.public,
-            spaces=reach.spaces.as_list(),
-            model=sought.model.name,
-            sample=SAMPLE,
-        )
-    return take_aim(sought.vector, None if mean is None else orjson.loads(mean), sought.blank)
+    if filters.repos is None and reach.public:
+        return None
+    mean = await _QUERIES.mean_of.fetchval(
+        conn,
+        repos=await _authors(conn, filters, reach.spaces),
+        public=reach.public,
+        spaces=reach.spaces.as_list(),
+        model=model.name,
+        sample=SAMPLE,
+    )
+    return None if mean is None else orjson.loads(mean)
 
 
 async def find_near(
@@ -177,7 +183,7 @@ class _Search:
                 **self._filtered(),
             )
             found = [_found(row, self.aim) for row in rows]
-            if len(rows) < wanted or _near(found, at_most).capped:
+            if len(rows) < wanted or len({candidate.key for _, candidate in found}) > at_most:
                 return found
             wanted *= _MORE_PASSAGES  # the nearest are several passages of the same memories
 

@@ -17,7 +17,7 @@ from appview.keys import Key
 from appview.search.query import parse_query
 from appview.search.semantic import Near
 from appview.store import semantic
-from appview.store.semantic import Sought, StoredModel, aim_at, find_near
+from appview.store.semantic import Sought, StoredModel, find_near, load_mean
 from appview.store.service import plan_anew
 from indexer.store import embedding_models
 from memory.database import Database
@@ -128,10 +128,11 @@ class Asked:
 async def ask(database: Database, asked: Asked) -> Near:
     async with database.transaction(isolation="repeatable_read", readonly=True) as conn:
         await plan_anew(conn)
+        mean = await load_mean(conn, asked.sought.model, asked.filters, spaces=asked.spaces)
         return await find_near(
             conn,
             asked.sought,
-            await aim_at(conn, asked.sought, asked.filters, spaces=asked.spaces),
+            asked.sought.aim_at(mean),
             parse_query(asked.words),
             asked.filters,
             watermark=asked.watermark,

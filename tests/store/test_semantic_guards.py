@@ -13,7 +13,7 @@ from appview.search.query import parse_query
 from appview.search.semantic import Near
 from appview.store import semantic
 from appview.store.search import load_contents
-from appview.store.semantic import Sought, aim_at, find_near, measure
+from appview.store.semantic import Sought, find_near, load_mean, measure
 from appview.store.service import plan_anew
 from memory.database import Database
 from memory.embedding import vector_text
@@ -127,7 +127,8 @@ async def test_what_a_search_measures_is_guarded_like_what_it_finds(
     for spaces in READERS:
         async with database.transaction(isolation="repeatable_read", readonly=True) as conn:
             await plan_anew(conn)
-            aim = await aim_at(conn, asked.sought, asked.filters, spaces=spaces)
+            mean = await load_mean(conn, asked.sought.model, asked.filters, spaces=spaces)
+            aim = asked.sought.aim_at(mean)
             near = await find_near(
                 conn, asked.sought, aim, parse_query("tea"), asked.filters, watermark=None, spaces=spaces
             )
