@@ -62,7 +62,10 @@ class QueryModels(Protocol):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class SpaceOpening:
-    """What opens Spaces. How often is counted by viewer, and by authority, whose host is asked each time."""
+    """What opens Spaces.
+
+    `viewers` counts by viewer, and by viewer and host; `authorities` by authority, and strangers by host.
+    """
 
     issuers: Issuers
     exchange: Exchange

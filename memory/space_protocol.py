@@ -1,4 +1,4 @@
-"""Permissioned Spaces as proposal 0016 has them: each name and number of it, here and nowhere else.
+"""Permissioned Spaces as proposal 0016 has them: each name and number of it that is used, here and nowhere else.
 
 It is a draft. What stands here was read in the proposal and seen in the answers of its reference implementation
 (bluesky-social/atproto, branch `permissioned-data`, 89deb9fa), which wins where the two differ.
@@ -12,32 +12,16 @@ from typing import Final
 
 
 class SpaceMethod(StrEnum):
-    """XRPC methods, by NSID. Where each is asked: at the user's PDS, the Space's host, an author's host, or here."""
-
-    # At the user's PDS, with the user's session.
-    GET_DELEGATION_TOKEN = "com.atproto.space.getDelegationToken"  # noqa: S105 - a method's name
+    """XRPC methods, by NSID. Where each is asked: at the Space's host, an author's host, or here."""
 
     # At the Space's host.
     GET_SPACE_CREDENTIAL = "com.atproto.space.getSpaceCredential"
     LIST_REPOS = "com.atproto.space.listRepos"
     REGISTER_NOTIFY = "com.atproto.space.registerNotify"
-    UNREGISTER_NOTIFY = "com.atproto.space.unregisterNotify"
 
     # At an author's host.
-    GET_LATEST_COMMIT = "com.atproto.space.getLatestCommit"
     GET_REPO = "com.atproto.space.getRepo"
     LIST_REPO_OPS = "com.atproto.space.listRepoOps"
-    GET_RECORD = "com.atproto.space.getRecord"
-    LIST_RECORDS = "com.atproto.space.listRecords"
-    LIST_BLOBS = "com.atproto.space.listBlobs"
-    GET_BLOB = "com.atproto.space.getBlob"
-
-    # At an author's host, with the author's own session.
-    LIST_SPACES = "com.atproto.space.listSpaces"
-    CREATE_RECORD = "com.atproto.space.createRecord"
-    PUT_RECORD = "com.atproto.space.putRecord"
-    DELETE_RECORD = "com.atproto.space.deleteRecord"
-    APPLY_WRITES = "com.atproto.space.applyWrites"
 
     # Here, from the Space's authority, with service auth; the first one also goes from an author's host to the Space's.
     NOTIFY_WRITE = "com.atproto.space.notifyWrite"
@@ -72,7 +56,6 @@ class SpaceError(StrEnum):
     BAD_JWT_ISS = "BadJwtIss"
     BAD_JWT_AUDIENCE = "BadJwtAudience"
     BAD_JWT_LEXICON_METHOD = "BadJwtLexiconMethod"
-    BAD_JWT_CNF = "BadJwtCnf"
     BAD_JWT_SIGNATURE = "BadJwtSignature"
     JWT_EXPIRED = "JwtExpired"
     JWT_REPLAYED = "JwtReplayed"
@@ -92,17 +75,6 @@ class SpaceError(StrEnum):
     REPO_TAKENDOWN = "RepoTakendown"
     REPO_SUSPENDED = "RepoSuspended"
     REPO_DEACTIVATED = "RepoDeactivated"
-    RECORD_NOT_FOUND = "RecordNotFound"
-    BLOB_NOT_FOUND = "BlobNotFound"
-    INVALID_REQUEST = "InvalidRequest"
-    MALFORMED_CURSOR = "MalformedCursor"
-
-    # Registrations, status 400.
-    SERVICE_NOT_RESOLVABLE = "ServiceNotResolvable"
-
-    # Sessions and notifications that may not do what they ask for, status 403.
-    FORBIDDEN = "Forbidden"
-    SCOPE_MISSING = "ScopeMissingError"
 
 
 SPACE_HOST_FRAGMENT: Final = "#atproto_space_host"
@@ -127,9 +99,6 @@ ACCOUNT_KEY_FRAGMENT: Final = "#atproto"
 """The key that signs commits, delegation tokens, and credentials where there is no other."""
 
 DPOP_ALGORITHM: Final = "ES256"
-
-CAR_TYPE: Final = "application/vnd.ipld.car"
-"""The content type of `getRepo`."""
 
 SIGNED_COMMIT_TYPE: Final = "com.atproto.space.defs#signedCommit"
 """The `$type` that `getLatestCommit` puts into a commit, and `listRepoOps` does not."""
@@ -166,25 +135,11 @@ CREDENTIAL_LIFETIME_MAX: Final = CREDENTIAL_LIFETIME
 ATTESTATION_LIFETIME: Final = timedelta(seconds=60)
 """Of a client attestation, which is good for one exchange."""
 
-NOTIFICATION_TOKEN_LIFETIME: Final = timedelta(seconds=60)
-"""Of the service auth that comes with a notification."""
-
 REGISTRATION_LIFETIME: Final = timedelta(hours=24)
 """How long notifications come after `registerNotify`; its answer says until when."""
 
-PROOF_AGE_MAX: Final = timedelta(seconds=60)
-"""How old the `iat` of a DPoP proof may be."""
-
-CLOCK_SKEW: Final = timedelta(seconds=5)
-"""What hosts allow beyond it, before `iat`, and behind the `exp` of any token."""
-
 REV_LEAD_MAX: Final = timedelta(minutes=5)
 """How far ahead of our clock a rev may be. Ours, as for public repos: hosts take any."""
-
-
-def delegation_scope(space_type: str) -> str:
-    """The OAuth scope that lets an app ask for delegation tokens of all Spaces of a type, whoever governs them."""
-    return f"space:{space_type}?authority=*&action=read"
 
 
 def space_host_audience(authority: str) -> str:

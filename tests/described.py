@@ -125,6 +125,12 @@ class Trusting:
 class Giving:
     """Lets everybody read everything."""
 
+    async def host_of(self, delegation: Delegation) -> str:
+        return "https://spaces.test"
+
+    def has_let_in(self, delegation: Delegation) -> bool:
+        return True
+
     async def open(self, delegation: Delegation) -> Opened:
         assert delegation.viewer == ALICE
         return Opened(SpaceCredential("x.y.z", ProofKey.generate(randbytes)), NOW + 2 * HOUR)

@@ -28,6 +28,12 @@ from appview.views import datetime_text
 from memory.queries import Connection
 from memory.space import SpaceRef, parse_space_uri
 
+SHARE_WEIGHT: Final = 5
+"""A fifth of what a viewer may open may be at one host: a fiftieth of how often an authority is asked."""
+
+STRANGERS_WEIGHT: Final = 4
+"""A quarter of how often an authority is asked may be for strangers, at one host in all."""
+
 TOKEN_NAME: Final = "openSpace"  # noqa: S105 - what a viewer finds in the list of tokens, not one of them
 
 
@@ -82,13 +88,28 @@ async def _exchange(call: Call, opening: SpaceOpening, delegation: Delegation) -
         await opening.issuers.require_signature(delegation.token, call.address)
     except AuthenticationRequired as fault:
         raise InvalidDelegationToken(f"The delegation token does not hold. {fault.message}") from None
-    opening.authorities.take(delegation.space.authority)
+    _take_turn(opening, delegation, await opening.exchange.host_of(delegation))
     try:
         return await opening.exchange.open(delegation)
     except SpaceDeleted:
         async with call.resources.database.connection() as conn:
             await put_deletion(conn, delegation.space)
         raise
+
+
+def _take_turn(opening: SpaceOpening, delegation: Delegation, host: str) -> None:
+    """Count a question to an authority, whose host others stand for too. Raise RateLimited if it is one too many.
+
+    Anybody has any number of accounts, and of names for one host. So one viewer has a share of what is asked there, and
+    all whom authorities did not let in have one together, so that they never take the turn of those who are.
+    """
+    authority, viewer = delegation.space.authority, delegation.viewer
+    strangers = None if opening.exchange.has_let_in(delegation) else f"strangers {host}"
+    opening.authorities.require(authority)  # who is refused for the sake of all is not counted for it
+    opening.authorities.require(strangers)
+    opening.viewers.take(f"{viewer} {host}", weight=SHARE_WEIGHT)
+    opening.authorities.take(strangers, weight=STRANGERS_WEIGHT)
+    opening.authorities.take(authority)
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -6,29 +6,19 @@ expects of any client.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Final
 
 import orjson
-from cryptography.exceptions import UnsupportedAlgorithm
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
+from memory.client_keys import KEYS_PATH, METADATA_PATH, SETTING, key_set, read_client_keys
 from memory.errors import Misconfigured
-from memory.es256 import ALGORITHM, Es256Key, NotAnEs256Key
-from memory.key_files import read_key_file, unusable
+from memory.es256 import ALGORITHM, Es256Key
 from memory.space_protocol import ATTESTATION_LIFETIME, TokenType, space_host_audience
 
-SETTING: Final = "SPACES_CLIENT_KEY_FILE"
-METADATA_PATH: Final = "/client-metadata.json"
-KEYS_PATH: Final = "/jwks.json"
-MAX_KEYS: Final = 10
-
 _JTI_BYTES: Final = 16
-_BLOCK: Final = re.compile(r"-----BEGIN PRIVATE KEY-----\n[A-Za-z0-9+/=\n]+-----END PRIVATE KEY-----")
 
 
 class ClientAttestation:
@@ -42,13 +32,13 @@ class ClientAttestation:
 
     @classmethod
     def read(cls, file: Path, *, public_url: str) -> ClientAttestation:
-        """By the keys in `file`: P-256, PKCS #8 in PEM, one after the other. Raises Misconfigured.
+        """By the keys in `file`, as read_client_keys. Raises Misconfigured.
 
         `public_url` has to be one by HTTPS: no authority would fetch anything else.
         """
         if not public_url.startswith("https://"):
             raise Misconfigured(f"With {SETTING}, APPVIEW_PUBLIC_URL must be set, and by https://.", setting=SETTING)
-        return cls(_parse(read_key_file(file, SETTING)), public_url=public_url)
+        return cls(read_client_keys(file), public_url=public_url)
 
     def attest(self, authority: str, *, now: datetime, random_bytes: Callable[[int], bytes]) -> str:
         """An attestation for one exchange with the Space host of `authority`, a DID."""
@@ -87,28 +77,4 @@ class ClientAttestation:
 
     def key_set(self) -> bytes:
         """The public keys, as a JSON Web Key Set."""
-        keys = [{**key.jwk, "kid": key.thumbprint, "use": "sig", "alg": ALGORITHM} for key in self._keys]
-        return orjson.dumps({"keys": keys})
-
-
-def _parse(text: str) -> list[Es256Key]:
-    text = text.replace("\r\n", "\n")
-    blocks = _BLOCK.findall(text)
-    if not blocks or _BLOCK.sub("", text).strip():
-        raise unusable(SETTING, "it is not one PRIVATE KEY after the other, in PEM")
-    if len(blocks) > MAX_KEYS:
-        raise unusable(SETTING, f"it holds more than {MAX_KEYS} keys")
-    keys = [_key(block, number) for number, block in enumerate(blocks, start=1)]
-    if len({key.thumbprint for key in keys}) < len(keys):
-        raise unusable(SETTING, "one of its keys stands there twice")
-    return keys
-
-
-def _key(block: str, number: int) -> Es256Key:
-    try:
-        key = load_pem_private_key(block.encode(), password=None)
-        if isinstance(key, ec.EllipticCurvePrivateKey):
-            return Es256Key(key)
-    except (ValueError, TypeError, UnsupportedAlgorithm, NotAnEs256Key):
-        pass
-    raise unusable(SETTING, f"key {number} is none of P-256")
+        return key_set(self._keys)

@@ -15,6 +15,7 @@ from appview.refusals import AuthenticationRequired, Refusal
 from appview.spaces.attestation import ClientAttestation
 from appview.spaces.credential import UnsignedCredential, judge_credential
 from appview.spaces.delegation import Delegation
+from appview.spaces.let_in import LetIn
 from appview.spaces.refusals import (
     AppNotAuthorized,
     AuthorityRefused,
@@ -103,6 +104,15 @@ class Exchange:
         self._clock = clock
         self._random_bytes = random_bytes
         self._limits = limits
+        self._let_in = LetIn(clock=clock)
+
+    async def host_of(self, delegation: Delegation) -> str:
+        """The URL of the host that `open` would ask. Raises SpaceNotFound and SpaceHostUnavailable."""
+        return _host(await _resolved(self._authorities.resolve, delegation))
+
+    def has_let_in(self, delegation: Delegation) -> bool:
+        """Whether the authority gave a credential for that viewer within a day, as far as this process remembers."""
+        return self._let_in.knows(delegation.space.authority, delegation.viewer)
 
     async def open(self, delegation: Delegation) -> Opened:
         """The credential for what `delegation` names, bound to a fresh key.
@@ -111,12 +121,11 @@ class Exchange:
         one, SpaceHostUnavailable where nothing usable was said. The token may be used up in each case.
         """
         authority = await _resolved(self._authorities.resolve, delegation)
-        if authority.host is None:
-            raise _nowhere()
         key = ProofKey.generate(self._random_bytes)
-        text = _read_answer(await self._ask(authority.host, delegation, key))
+        text = _read_answer(await self._ask(_host(authority), delegation, key))
         unsigned = self._judge(text, delegation, key)
         await self._require_signature(unsigned, authority, delegation)
+        self._let_in.remember(authority.did, delegation.viewer)
         return Opened(SpaceCredential(text, key), unsigned.expires_at)
 
     async def _ask(self, host: str, delegation: Delegation, key: ProofKey) -> bytes:
@@ -188,6 +197,12 @@ async def _resolved(look_up: Callable[[str], Awaitable[SpaceAuthority]], delegat
         raise _unavailable(failure) from None
     except Rejected:
         raise _nowhere() from None
+
+
+def _host(authority: SpaceAuthority) -> str:
+    if authority.host is None:
+        raise _nowhere()
+    return authority.host
 
 
 def _nowhere() -> Refusal:

@@ -17,8 +17,9 @@ from appview.did_document import did_document
 from appview.faces.xrpc import Route
 from appview.lexicon import Catalogue
 from appview.openapi import openapi_document
-from appview.spaces.attestation import KEYS_PATH, METADATA_PATH, ClientAttestation
+from appview.spaces.attestation import ClientAttestation
 from appview.web.docs import docs_page
+from memory.client_keys import KEYS_PATH, METADATA_PATH
 from memory.service_did import DOCUMENT_PATH, service_did
 
 _FOLDER: Final = Path(__file__).parent

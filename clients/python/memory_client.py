@@ -1,22 +1,68 @@
-"""A typed client of the read API: one file on httpx, to be copied or imported. Python 3.11 or newer.
+"""A typed client of the read API on httpx, to be copied or imported with the files beside it. Python 3.11 or newer.
 
     with MemoryClient("http://127.0.0.1:8600") as memories:
         for record in memories.iter_hits("where does Mara live", repo="mara.test"):
             print(record["value"]["content"])
 
 `AsyncMemoryClient` has the same methods, to be awaited (`async for` through pages). Answers are the API's dictionaries;
-parameters have its names in Python's spelling (`created_after`). Without an access token it asks as nobody.
+parameters have its names in Python's spelling (`created_after`). Without an access token it asks as nobody. What keeps
+permissioned Spaces open is in `memory_spaces.py`.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import suppress
 from datetime import datetime
-from typing import Any, Final, Literal, NotRequired, Self, TypedDict, Unpack, cast
+from typing import Any, Final, Literal, Self, TypedDict, Unpack
 
 import httpx
+
+from memory_answers import (
+    ArmScore,
+    ByteSlice,
+    Count,
+    Explanation,
+    Grant,
+    HistoryPage,
+    MemoryApiError,
+    OpenedSpace,
+    Record,
+    RecordPage,
+    RepoSync,
+    Scores,
+    SearchPage,
+    Stats,
+    Supersession,
+    Tally,
+    Version,
+    read_answer,
+)
+
+__all__ = [
+    "ArmScore",
+    "AsyncMemoryClient",
+    "ByteSlice",
+    "Count",
+    "Explanation",
+    "Filters",
+    "Grant",
+    "HistoryPage",
+    "ListOptions",
+    "MemoryApiError",
+    "MemoryClient",
+    "OpenedSpace",
+    "Record",
+    "RecordPage",
+    "RepoSync",
+    "Scores",
+    "SearchOptions",
+    "SearchPage",
+    "Stats",
+    "Supersession",
+    "Tally",
+    "Version",
+]
 
 _ARRAYS: Final = frozenset({"repo", "space", "scope", "kind", "agent", "client"})
 Several = str | Sequence[str]  # any of these will do; "" stands for memories without one
@@ -59,166 +105,6 @@ class ListOptions(Filters, total=False):
     limit: int
 
 
-class Supersession(TypedDict):
-    """One entry of a record's `supersedes`, and what it does."""
-
-    uri: str
-    effect: str
-
-
-class ArmScore(TypedDict):
-    """The place in one arm of the search, from 1, and its own measure as a decimal number."""
-
-    rank: int
-    raw: str
-
-
-class Scores(TypedDict):
-    """How a score came about; with `explain`."""
-
-    fused: str
-    lexical: NotRequired[ArmScore]
-    semantic: NotRequired[ArmScore]
-
-
-class ByteSlice(TypedDict):
-    """A part of `value.content`, in bytes of UTF-8; the end is exclusive."""
-
-    byteStart: int
-    byteEnd: int
-
-
-class Record(TypedDict):
-    """One memory; `value` is the whole record as its author wrote it, with properties that nobody here knows."""
-
-    uri: str
-    cid: str
-    repo: str
-    handle: NotRequired[str]
-    space: NotRequired[str]
-    value: dict[str, Any]
-    indexedAt: str
-    version: int
-    superseded: bool
-    supersededBy: list[str]
-    supersededByCapped: NotRequired[bool]
-    supersedes: list[Supersession]
-    revisedAfterAsOf: NotRequired[bool]
-    duplicates: NotRequired[list[str]]
-    duplicatesCapped: NotRequired[bool]
-    score: NotRequired[int]
-    scores: NotRequired[Scores]
-    highlights: NotRequired[list[ByteSlice]]
-
-
-class Explanation(TypedDict):
-    """Why one memory was recalled, or why not."""
-
-    uri: str
-    recalled: bool
-    failedFilter: NotRequired[str]
-    score: NotRequired[int]
-    scores: NotRequired[Scores]
-    maskedBy: list[str]
-    maskedByCapped: NotRequired[bool]
-
-
-class RecordPage(TypedDict):
-    """A page of a list; without `cursor` it is the last."""
-
-    records: list[Record]
-    cursor: NotRequired[str]
-    asOf: NotRequired[str]
-
-
-class SearchPage(RecordPage):
-    """A page of a search, best first."""
-
-    mode: str
-    suppressed: int
-    suppressedCapped: NotRequired[bool]
-    matchesCapped: NotRequired[bool]
-    explanation: NotRequired[Explanation]
-
-
-class Version(TypedDict):
-    """One observed state of a record."""
-
-    version: int
-    operation: Literal["created", "updated", "deleted"]
-    observedAt: str
-    current: bool
-    redactedAt: NotRequired[str]
-    cid: NotRequired[str]
-    scope: NotRequired[str]
-    contentBytes: int
-    contentSha256: str
-    value: NotRequired[dict[str, Any]]
-
-
-class HistoryPage(TypedDict):
-    """A page of a memory's history; its entries run through `versions`, `replaced` and `replacedBy`, in this order."""
-
-    uri: str
-    record: NotRequired[Record]
-    versions: list[Version]
-    replaced: list[Record]
-    replacedBy: list[Record]
-    relatedCapped: NotRequired[bool]
-    cursor: NotRequired[str]
-
-
-class Count(TypedDict):
-    """How many memories have this value; "" stands for none."""
-
-    value: str
-    records: int
-
-
-class Tally(TypedDict):
-    """The most frequent values, and how many there are."""
-
-    values: list[Count]
-    distinct: int
-
-
-class RepoSync(TypedDict):
-    """How far the index follows one author; `state` is "active" if it has all."""
-
-    repo: str
-    handle: NotRequired[str]
-    state: str
-    reason: NotRequired[str]
-    rev: NotRequired[str]
-    changedAt: str
-
-
-class Stats(TypedDict):
-    """How much there is, of everybody or of one author (then with `sync`)."""
-
-    repos: int
-    records: int  # in effect
-    superseded: int
-    kinds: Tally
-    scopes: Tally
-    agents: Tally
-    indexedThrough: NotRequired[str]
-    indexingLagSeconds: NotRequired[int]
-    sync: NotRequired[RepoSync]
-
-
-class MemoryApiError(Exception):
-    """The API refused. Act on `error`, its name for why; `message` is for people.
-
-    `status` is HTTP's; `retry_after_s` says when to ask again, where that makes sense. `error` is "InvalidResponse" if
-    something else than the API answered. That nothing answered is an `httpx.TransportError`.
-    """
-
-    def __init__(self, status: int, error: str, message: str, retry_after_s: int | None = None) -> None:
-        super().__init__(f"{error} ({status}): {message}")
-        self.status, self.error, self.message, self.retry_after_s = status, error, message, retry_after_s
-
-
 def _set_up(url: str, access_token: str | None) -> dict[str, Any]:
     headers = {} if access_token is None else {"Authorization": f"Bearer {access_token}"}
     return {"base_url": url, "headers": headers, "timeout": 30}
@@ -243,23 +129,13 @@ def _json_value(name: str, value: Any) -> Any:
 def _request(method: str, asked: Mapping[str, Any]) -> dict[str, Any]:
     """What httpx is to send. A search is posted, so that its words stay out of the logs of what lies between."""
     url = f"/xrpc/dev.bastienrobert.memory.{method}"
-    if method == "searchRecords":
-        return {"method": "POST", "url": url, "json": _body(asked)}
-    return {"method": "GET", "url": url, "params": _body(asked)}
-
-
-def _answer(response: httpx.Response) -> Any:
-    """The decoded answer; raises MemoryApiError."""
-    body: dict[str, Any] = {}
-    with suppress(ValueError, RecursionError):
-        answer: Any = response.json()
-        if isinstance(answer, dict):
-            body = cast("dict[str, Any]", answer)
-            if response.is_success:
-                return body
-    waits = re.fullmatch(r"\d{1,9}", response.headers.get("Retry-After", ""))
-    error, message = body.get("error", "InvalidResponse"), body.get("message", "This is no answer of the memory API.")
-    raise MemoryApiError(response.status_code, str(error), str(message), int(waits[0]) if waits else None)
+    match method:
+        case "openSpace" | "closeSpace":
+            return {"method": "POST", "url": url, "json": asked}
+        case "searchRecords":
+            return {"method": "POST", "url": url, "json": _body(asked)}
+        case _:
+            return {"method": "GET", "url": url, "params": _body(asked)}
 
 
 class MemoryClient:
@@ -301,6 +177,18 @@ class MemoryClient:
         """How much there is, of everybody or of one author."""
         return self._ask("getStats", {"repo": repo})
 
+    def open_space(self, space: str, delegation_token: str) -> OpenedSpace:
+        """Let the access token read a Space, by what the viewer's PDS gives for it; asked again, for longer."""
+        return self._ask("openSpace", {"space": space, "delegationToken": delegation_token})
+
+    def close_space(self, space: str) -> None:
+        """Let the access token read a Space no more; nothing is said of whether it could."""
+        self._ask("closeSpace", {"space": space})
+
+    def list_grants(self) -> list[Grant]:
+        """The Spaces that the access token may read, and until when."""
+        return self._ask("listGrants", {})["grants"]
+
     def iter_hits(self, q: str, **options: Unpack[SearchOptions]) -> Iterator[Record]:
         """All hits, page after page. A search ends after 1,000 with the error `ResultWindowExceeded`."""
         cursor: str | None = None
@@ -329,7 +217,7 @@ class MemoryClient:
                 return
 
     def _ask(self, method: str, asked: Mapping[str, Any]) -> Any:
-        return _answer(self._http.request(**_request(method, asked)))
+        return read_answer(self._http.request(**_request(method, asked)))
 
 
 class AsyncMemoryClient:
@@ -367,6 +255,15 @@ class AsyncMemoryClient:
     async def get_stats(self, repo: str | None = None) -> Stats:
         return await self._ask("getStats", {"repo": repo})
 
+    async def open_space(self, space: str, delegation_token: str) -> OpenedSpace:
+        return await self._ask("openSpace", {"space": space, "delegationToken": delegation_token})
+
+    async def close_space(self, space: str) -> None:
+        await self._ask("closeSpace", {"space": space})
+
+    async def list_grants(self) -> list[Grant]:
+        return (await self._ask("listGrants", {}))["grants"]
+
     async def iter_hits(self, q: str, **options: Unpack[SearchOptions]) -> AsyncIterator[Record]:
         """All hits, page after page. A search ends after 1,000 with the error `ResultWindowExceeded`."""
         cursor: str | None = None
@@ -397,4 +294,4 @@ class AsyncMemoryClient:
                 return
 
     async def _ask(self, method: str, asked: Mapping[str, Any]) -> Any:
-        return _answer(await self._http.request(**_request(method, asked)))
+        return read_answer(await self._http.request(**_request(method, asked)))

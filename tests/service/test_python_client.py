@@ -31,12 +31,14 @@ VIEWS = {
     "tally": memory_client.Tally,
     "count": memory_client.Count,
     "repoSync": memory_client.RepoSync,
+    "grantView": memory_client.Grant,
 }
 ANSWERS = {
     "searchRecords": memory_client.SearchPage,
     "listRecords": memory_client.RecordPage,
     "getHistory": memory_client.HistoryPage,
     "getStats": memory_client.Stats,
+    "openSpace": memory_client.OpenedSpace,
 }
 
 
@@ -245,7 +247,7 @@ def test_parameters_are_those_of_the_lexicons() -> None:
 
     def answer(request: httpx.Request) -> httpx.Response:
         asked.append(request)
-        return httpx.Response(200, json={})
+        return httpx.Response(200, json={"grants": []})
 
     with MemoryClient("http://api.test", transport=httpx.MockTransport(answer)) as memories:
         everything: Any = dict.fromkeys(get_type_hints(memory_client.SearchOptions), "1")
@@ -255,10 +257,13 @@ def test_parameters_are_those_of_the_lexicons() -> None:
         memories.get_record("1")
         memories.get_history("1", limit=1, cursor="1")
         memories.get_stats("1")
+        memories.open_space("1", "1")
+        memories.close_space("1")
+        memories.list_grants()
     for request in asked:
         sent = json.loads(request.content) if request.content else dict(request.url.params)
         assert sent.keys() == CATALOGUE.methods[request.url.path.removeprefix("/xrpc/")].parameters.properties.keys()
-    assert len(asked) == 5
+    assert len(asked) == 8
 
 
 def test_both_clients_have_the_same_methods_and_parameters() -> None:

@@ -20,7 +20,7 @@ from tests.api_client import Api, Refused, refused
 from tests.builders import memory
 from tests.fakes.identities import INSTANT, did_of, world_at
 from tests.fakes.space_host_spaces import DELETED, WRITE
-from tests.fakes.space_host_tokens import read_token, service_token
+from tests.fakes.space_host_tokens import made_token, read_token, service_token
 from tests.fakes.space_host_world import Account
 from tests.granted import hold
 from tests.opening import Door, doors
@@ -180,6 +180,14 @@ async def test_call_that_has_expired_is_refused(door: Door):
     token = auth(door)
     door.world.wait(timedelta(minutes=1))
     await is_refused(door, 401, "JwtExpired", token=token)
+
+
+async def test_call_lasts_as_long_as_service_auth_does(door: Door):
+    """The reference gives them a minute; an authority of its own may give an hour, and no more."""
+    for lasts, status in ((60, 200), (3600, 200), (3601, 401)):
+        told = read_token(auth(door))
+        token = made_token(door.noor.key, told.header, {**told.claims, "exp": told.seconds("iat") + lasts})
+        assert (await tell(door, notice(door), token=token)).status_code == status
 
 
 async def test_call_of_a_stranger_is_refused_unasked_and_as_a_forged_one(door: Door):

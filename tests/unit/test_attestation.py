@@ -15,7 +15,8 @@ from cryptography.hazmat.primitives.serialization import (
     PrivateFormat,
 )
 
-from appview.spaces.attestation import KEYS_PATH, METADATA_PATH, SETTING, ClientAttestation
+from appview.spaces.attestation import ClientAttestation
+from memory.client_keys import KEYS_PATH, METADATA_PATH, SETTING
 from memory.errors import Misconfigured
 from memory.signatures import SignatureVerdict
 from tests.credentials_recorded import EXCHANGES, decode, key_of_jwk, parts_of

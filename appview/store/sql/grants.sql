@@ -22,12 +22,13 @@ where g.repo = :repo and g.token = :token and g.expires_at > :now
     );
 
 -- name: grants_of
--- What was granted to an access token and has not expired, and whether what is held of it may be read.
+-- What was granted to an access token and has not expired, and whether all of it is held as it is: of a Space that is still
+-- fetched for the first time, or of whose authors one is, a part may be read already.
 select
     g.space,
     g.granted_at,
     g.expires_at,
-    s.repo is not null and s.fresh_until > now() and s.state <> 'deleted'
+    s.repo is not null and s.fresh_until > now() and s.state = 'ready'
         and not exists (select from space_inbox i where (i.repo, i.space, i.kind) = (s.repo, s.space, 'deleted')) as ready
 from grants g
 left join spaces s on s.repo = split_part(g.space, '/', 3) and s.space = g.space
@@ -36,11 +37,11 @@ order by g.space
 limit :at_most;
 
 -- name: is_held
--- Whether what is held of a Space may be read by those to whom it is granted.
+-- Whether all of a Space is held as it is.
 select exists (
     select
     from spaces s
-    where s.repo = :repo and s.space = :space and s.fresh_until > now() and s.state <> 'deleted'
+    where s.repo = :repo and s.space = :space and s.fresh_until > now() and s.state = 'ready'
         and not exists (select from space_inbox i where (i.repo, i.space, i.kind) = (s.repo, s.space, 'deleted'))
 );
 
