@@ -73,6 +73,8 @@ CREATE TABLE public.embedding_models (
     CONSTRAINT embedding_models_state_check CHECK ((state = ANY (ARRAY['filling'::text, 'serving'::text, 'standby'::text, 'leaving'::text])))
 );
 
+ALTER TABLE ONLY public.embedding_models ALTER COLUMN walked_space SET STATISTICS 0;
+
 CREATE TABLE public.embedding_requests (
     repo text NOT NULL COLLATE pg_catalog."C",
     space text DEFAULT ''::text NOT NULL COLLATE pg_catalog."C",
@@ -340,6 +342,13 @@ CREATE TABLE public.space_repos (
 
 ALTER TABLE ONLY public.space_repos ALTER COLUMN set_state SET STATISTICS 0;
 
+CREATE TABLE public.space_tallies (
+    work text NOT NULL COLLATE pg_catalog."C",
+    outcome text NOT NULL COLLATE pg_catalog."C",
+    times bigint NOT NULL,
+    last_at timestamp with time zone NOT NULL
+);
+
 CREATE TABLE public.spaces (
     repo text NOT NULL COLLATE pg_catalog."C",
     space text NOT NULL COLLATE pg_catalog."C",
@@ -438,6 +447,9 @@ ALTER TABLE ONLY public.space_inbox
 ALTER TABLE ONLY public.space_repos
     ADD CONSTRAINT space_repos_pkey PRIMARY KEY (repo, space);
 
+ALTER TABLE ONLY public.space_tallies
+    ADD CONSTRAINT space_tallies_pkey PRIMARY KEY (work, outcome);
+
 ALTER TABLE ONLY public.spaces
     ADD CONSTRAINT spaces_pkey PRIMARY KEY (repo, space);
 
@@ -528,5 +540,7 @@ CREATE INDEX seen_tokens_by_expiry ON public.seen_tokens USING btree (expires_at
 CREATE INDEX space_repos_by_space ON public.space_repos USING btree (space, repo);
 
 CREATE INDEX space_repos_by_time ON public.space_repos USING btree (pull_after) WHERE (pull_after IS NOT NULL);
+
+CREATE INDEX space_repos_by_turn ON public.space_repos USING btree (space, pull_after) WHERE (pull_after IS NOT NULL);
 
 CREATE INDEX spaces_by_time ON public.spaces USING btree (due_at);

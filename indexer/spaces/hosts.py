@@ -1,8 +1,8 @@
 """The way to the hosts of Spaces and of their authors: every request with a credential and a proof of its own.
 
-Small answers have slots apart from whole repos, and one pace with them, as in `resync/hosts.py`. Redirects are not
-followed, for a proof is good for one URL, and what a host says of a repo is good only from the one in the author's DID
-document.
+Small answers have slots apart from whole repos, and one pace with them, as in `resync/hosts.py`. How long they take
+counts for the turn that asks (`lanes.py`). Redirects are not followed, for a proof is good for one URL, and what a host
+says of a repo is good only from the one in the author's DID document.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import asyncio
 import ssl
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, AsyncExitStack, aclosing, asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -20,6 +20,7 @@ from urllib.parse import quote, urlencode
 from httpcore2 import AsyncNetworkBackend, default_ssl_context
 
 from indexer.resync.hosts import HostBudget
+from indexer.spaces.lanes import Turn
 from memory.es256 import compact
 from memory.outbound import Limits, Outbound
 from memory.outbound_addresses import Network
@@ -63,8 +64,9 @@ class SpaceHosts:
         turns: tuple[Hosts, Hosts],
         proofs: Proofs,
         budget: HostBudget,
+        turn: Turn | None = None,
     ) -> None:
-        """`turns`: of questions, and of whole repos."""
+        """`turns`: of questions, and of whole repos. `turn`: what the waiting for answers counts for."""
         self._questions = questions
         self._repos = repos
         self._question_turns, self._repo_turns = turns
@@ -72,6 +74,13 @@ class SpaceHosts:
         self._limits = Limits(max_bytes=MAX_PAGE_BYTES, total_s=budget.page_s)
         self._repo_limits = budget.repo
         self.at_once = budget.repos_at_once  # of each host
+        self._budget = budget
+        self._turn = turn
+
+    def in_turn(self, turn: Turn) -> SpaceHosts:
+        """The same hosts, for one piece of work."""
+        turns = self._question_turns, self._repo_turns
+        return SpaceHosts(self._questions, self._repos, turns, self._proofs, self._budget, turn)
 
     def busy(self) -> dict[str, float]:
         """The hosts that cannot be asked now, each with the seconds until it can."""
@@ -84,7 +93,8 @@ class SpaceHosts:
         _require_free(self._question_turns, host)
         url = _url(host, method)
         headers = self._proofs.headers(credential, "GET", url)
-        return await self._questions.get(_with(url, parameters), self._limits, headers=headers)
+        with self._asking(host):
+            return self._received(await self._questions.get(_with(url, parameters), self._limits, headers=headers))
 
     async def post(
         self, host: str, method: SpaceMethod, credential: SpaceCredential, body: Mapping[str, object]
@@ -93,7 +103,8 @@ class SpaceHosts:
         _require_free(self._question_turns, host)
         url = _url(host, method)
         headers = self._proofs.headers(credential, "POST", url)
-        return await self._questions.post(url, compact(body), self._limits, headers=headers)
+        with self._asking(host):
+            return self._received(await self._questions.post(url, compact(body), self._limits, headers=headers))
 
     @asynccontextmanager
     async def stream(
@@ -103,8 +114,28 @@ class SpaceHosts:
         _require_free(self._repo_turns, host)
         url = _url(host, method)
         headers = self._proofs.headers(credential, "GET", url)
-        async with self._repos.stream(_with(url, parameters), self._repo_limits, headers=headers) as chunks:
-            yield chunks
+        stream = self._repos.stream(_with(url, parameters), self._repo_limits, headers=headers)
+        async with AsyncExitStack() as opened:
+            with self._asking(host):
+                chunks = await opened.enter_async_context(stream)
+                self._received(b"")
+            yield await opened.enter_async_context(aclosing(self._chunks(host, chunks)))
+
+    async def _chunks(self, host: str, chunks: AsyncIterator[bytes]) -> AsyncGenerator[bytes]:
+        while True:
+            with self._asking(host):
+                chunk = await anext(chunks, None)
+            if chunk is None:
+                return
+            yield self._received(chunk, begins=False)
+
+    def _asking(self, host: str) -> AbstractContextManager[None]:
+        return nullcontext() if self._turn is None else self._turn.asking(host)
+
+    def _received(self, body: bytes, *, begins: bool = True) -> bytes:
+        if self._turn is not None:
+            self._turn.received(len(body), begins=begins)
+        return body
 
 
 def _require_free(turns: Hosts, host: str) -> None:

@@ -130,7 +130,6 @@ class Puller:
             hash=commit.hash,
             set_state=state,
             host=identity.host,
-            is_answered=claim.listed_rev is None or claim.listed_rev <= commit.rev,
             rest=min(timedelta(seconds=(self._monotonic() - began) * REST_FACTOR), REST_MAX),
             again=min(timedelta(seconds=2.0 ** min(claim.attempts, 20)), self._longest_wait),
         )

@@ -13,15 +13,18 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from indexer.resync.waits import host_wait_s, next_wait_s
-from indexer.resync.worker import reason_of
 from indexer.spaces.hosts import SpaceHosts
+from indexer.spaces.lanes import Turn, word_for
 from indexer.spaces.listing import changed_by_listing, hints_of
 from indexer.spaces.purge import purge
 from indexer.spaces.reads import SpaceGone, SpaceReads
+from indexer.spaces.tally import DONE, SpaceTally
 from indexer.store import spaces
 from indexer.store.fetches import SharedClock
+from indexer.store.space_counts import Work
 from indexer.store.spaces import Freshness, Listed, Note, NoteKind, SealedCredential, SpaceClaim, Standing
 from memory.database import Database
+from memory.did_documents import is_resolvable
 from memory.errors import Rejected, Unavailable
 from memory.outbound_errors import HostUnavailable
 from memory.queries import Connection
@@ -35,6 +38,8 @@ from memory.telemetry import get_logger
 CLAIM: Final = timedelta(minutes=1)  # another process takes over after that
 CLAIM_KEPT_EVERY_S: Final = 20.0
 STORED_AT_ONCE: Final = 500
+# Authors of one Space who are indexed: the first to be listed, and they keep their place while they are not.
+AUTHORS_MAX: Final = 10_000
 # Whatever viewers and hosts say, writers are listed no more often than that.
 LISTING_REST: Final = timedelta(seconds=5)
 REGISTRATION_RETRY: Final = timedelta(minutes=10)
@@ -97,6 +102,7 @@ class SpaceSync:
         hosts: SpaceHosts,
         authorities: SpaceAuthorities,
         credentials: CredentialStore,
+        tally: SpaceTally,
         *,
         policy: SpacePolicy,
         syncer: str | None,
@@ -108,6 +114,7 @@ class SpaceSync:
         self._hosts = hosts
         self._authorities = authorities
         self._credentials = credentials
+        self._tally = tally
         self._policy = policy
         self._syncer = syncer
         self._shared_clock = shared_clock
@@ -116,15 +123,18 @@ class SpaceSync:
         self.purged = 0
         self.failures: dict[str, int] = {}  # reason → listings that ended so
 
-    async def step(self, claim: SpaceClaim) -> None:
-        """All that is to be done of one. What hosts do wrong is told in its row; raises what the database does."""
+    async def step(self, claim: SpaceClaim, turn: Turn) -> None:
+        """All that is to be done of one. What hosts do wrong is told in its row; raises what the database does.
+
+        What is waited for its authority counts for `turn`.
+        """
         async with TaskGroup() as tasks:
             keeping = tasks.create_task(self._keep_on(claim))
             with suppress(Overtaken):
-                await self._step(claim)
+                await self._step(claim, turn)
             keeping.cancel()
 
-    async def _step(self, claim: SpaceClaim) -> None:
+    async def _step(self, claim: SpaceClaim, turn: Turn) -> None:
         if claim.deleted_at is not None:
             await self._purge(claim, claim.deleted_at, "space_deleted")
             return
@@ -138,7 +148,7 @@ class SpaceSync:
             await self._wait(claim, notes)
             return
         try:
-            await self._sync(claim, notes, SpaceReads(self._hosts, claim.space, found))
+            await self._sync(claim, notes, SpaceReads(self._hosts.in_turn(turn), claim.space, found), turn)
         except SpaceGone:
             await self._purge(claim, claim.now, "space_deleted")
 
@@ -153,20 +163,22 @@ class SpaceSync:
             await spaces.drop_notes(conn, claim, notes)
             await self._settle(conn, claim, ends_at)
 
-    async def _sync(self, claim: SpaceClaim, notes: Sequence[Note], reads: SpaceReads) -> None:
+    async def _sync(self, claim: SpaceClaim, notes: Sequence[Note], reads: SpaceReads, turn: Turn) -> None:
         async with self._database.connection() as conn:
             known = await spaces.load_listed(conn, claim.space)
         hints = hints_of(notes, known)
         opened = any(note.kind is NoteKind.OPENED for note in notes)
         rested = claim.listed_at is None or claim.now - claim.listed_at >= LISTING_REST
-        wanted = opened or (hints.is_incomplete and claim.attempts == 0)
+        # Who was left out is left out again.
+        unknown = hints.is_incomplete and len(known) < AUTHORS_MAX
+        wanted = opened or (unknown and claim.attempts == 0)
         listed = False
         if claim.now >= claim.sweep_after or (wanted and rested):
-            listed = await self._list(claim, reads, known)
+            listed = await self._list(claim, reads, known, turn)
         if not listed:
             await self._heed(claim, hints.changed, sooner=wanted and not rested)
         if self._syncer is not None and claim.now >= claim.register_after:
-            await self._register(claim, reads, self._syncer)
+            await self._register(claim, reads, self._syncer, turn)
         lapse = self._policy.freshness
         async with self._database.transaction() as conn:
             if notes:
@@ -178,13 +190,14 @@ class SpaceSync:
             await spaces.hide_stale(conn, claim.space, claim.now - lapse.staleness + lapse.margin, self._shared_clock())
             await self._settle(conn, claim, None)
 
-    async def _list(self, claim: SpaceClaim, reads: SpaceReads, known: dict[str, Standing]) -> bool:
+    async def _list(self, claim: SpaceClaim, reads: SpaceReads, known: dict[str, Standing], turn: Turn) -> bool:
         """Stores what a listing changed; whether there was one."""
         try:
-            host = (await self._authorities.resolve(claim.authority)).host
-            if host is None:
-                raise Rejected(reason="no_space_host")
-            listed = await reads.list_repos(host)
+            async with turn.waiting():
+                host = (await self._authorities.resolve(claim.authority)).host
+                if host is None:
+                    raise Rejected(reason="no_space_host")
+                listed = _bounded(await reads.list_repos(host), known)
         except SpaceGone:
             raise
         except (Rejected, Unavailable) as failure:
@@ -196,6 +209,7 @@ class SpaceSync:
                 part = changed[start : start + STORED_AT_ONCE]
                 await spaces.store_listed(conn, claim, part, self._shared_clock())
         self.listed += 1
+        self._tally.count(Work.LISTING, DONE)
         return True
 
     async def _heed(self, claim: SpaceClaim, hints: Sequence[Listed], *, sooner: bool) -> None:
@@ -208,28 +222,32 @@ class SpaceSync:
                 await spaces.hasten_listing(conn, claim, claim.now + LISTING_REST)
 
     async def _note_failure(self, claim: SpaceClaim, failure: Rejected | Unavailable) -> None:
-        reason = reason_of(failure)
+        reason = word_for(failure)
         self.failures[reason] = self.failures.get(reason, 0) + 1
         wait_s = host_wait_s(failure, self._randomness) if isinstance(failure, HostUnavailable) else None
         attempted = wait_s is None
         if wait_s is None:
             wait_s = next_wait_s(claim.attempts + 1, self._randomness)
         wait = min(timedelta(seconds=wait_s), self._policy.staleness)
+        self._tally.count(Work.LISTING, reason)
         get_logger().info("space_listing_failed", reason=reason, attempts=claim.attempts + 1)
         async with self._database.connection() as conn:
             await spaces.note_failed_listing(conn, claim, reason, claim.now + wait, attempted=attempted)
 
-    async def _register(self, claim: SpaceClaim, reads: SpaceReads, syncer: str) -> None:
-        until, again = None, claim.now + REGISTRATION_RETRY
+    async def _register(self, claim: SpaceClaim, reads: SpaceReads, syncer: str, turn: Turn) -> None:
+        until, again, outcome = None, claim.now + REGISTRATION_RETRY, "no_space_host"
         try:
-            host = (await self._authorities.resolve(claim.authority)).host
-            if host is not None:
-                until = min(await reads.register(host, syncer), claim.now + REGISTRATION_LIFETIME)
-                again = claim.now + max((until - claim.now) / 2, REGISTRATION_MIN)
+            async with turn.waiting():
+                host = (await self._authorities.resolve(claim.authority)).host
+                if host is not None:
+                    until = min(await reads.register(host, syncer), claim.now + REGISTRATION_LIFETIME)
+                    again, outcome = claim.now + max((until - claim.now) / 2, REGISTRATION_MIN), DONE
         except SpaceGone:
             raise
         except (Rejected, Unavailable) as failure:
-            get_logger().info("space_registration_failed", reason=reason_of(failure))
+            outcome = word_for(failure)
+            get_logger().info("space_registration_failed", reason=outcome)
+        self._tally.count(Work.REGISTRATION, outcome)
         async with self._database.connection() as conn:
             await spaces.note_registration(conn, claim, until, again)
 
@@ -247,6 +265,7 @@ class SpaceSync:
     async def _purge(self, claim: SpaceClaim, deleted_at: datetime, reason: str) -> None:
         await purge(self._database, claim, deleted_at, reason, lambda: self._keep(claim))
         self.purged += 1
+        self._tally.count(Work.PURGE, reason)
 
     async def _keep(self, claim: SpaceClaim) -> None:
         async with self._database.connection() as conn:
@@ -257,3 +276,16 @@ class SpaceSync:
             await asyncio.sleep(CLAIM_KEPT_EVERY_S)
             with suppress(Unavailable):  # without the database nothing else is under way
                 await self._keep(claim)
+
+
+def _bounded(listed: dict[str, Listed], known: dict[str, Standing]) -> dict[str, Listed]:
+    """As many authors as are indexed of one Space, of those who can be asked for: whoever is known stays."""
+    found = {author: each for author, each in listed.items() if is_resolvable(author)}
+    held = sum(author in found or standing.hash is not None for author, standing in known.items())
+    room = AUTHORS_MAX - held
+    new = [author for author in found if author not in known]
+    for author in new[max(0, room) :]:
+        del found[author]
+    if left_out := len(listed) - len(found):
+        get_logger().warning("space_authors_left_out", count=left_out)
+    return found

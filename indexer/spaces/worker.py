@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+from collections import Counter
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Final
@@ -19,15 +20,18 @@ from indexer.resync.apply import SLICE_OPS
 from indexer.resync.claims import ClaimQueue
 from indexer.resync.drain import at_hosts
 from indexer.resync.waits import host_wait_s, next_wait_s
-from indexer.resync.worker import reason_of
 from indexer.spaces import pull, sync
 from indexer.spaces.apply import PullOvertaken, SpaceApplier
 from indexer.spaces.hosts import SpaceHosts
+from indexer.spaces.lanes import Lanes, Turn, word_for
 from indexer.spaces.pull import Puller, refill_after
 from indexer.spaces.reads import AccountInactive, SpaceReads
 from indexer.spaces.sync import CredentialStore, SpacePolicy, SpaceSync
+from indexer.spaces.tally import SpaceTally
 from indexer.store import space_purge, space_repos, spaces
 from indexer.store.fetches import SharedClock, database_clock
+from indexer.store.pull_turns import PullTurns
+from indexer.store.space_counts import Work
 from indexer.store.space_repos import PullClaim
 from indexer.store.spaces import SpaceClaim
 from indexer.verify.space_commit import HashMismatch
@@ -82,11 +86,17 @@ class SpaceWorker:
         self._randomness = randomness
         self._shared_clock = shared_clock
         self._credentials = CredentialStore(database, keys, shared_clock)
+        self.tally = SpaceTally(database, shared_clock)
+        self._space_lanes = Lanes(spaces_at_once, monotonic=monotonic)
+        self._pull_lanes = Lanes(pulls_at_once, monotonic=monotonic)
+        self._turns = PullTurns(self._pull_lanes.is_quick, self._pull_lanes.is_slow)
+        self._poll_s = poll_s
         self.sync = SpaceSync(
             database,
             hosts,
             authorities,
             self._credentials,
+            self.tally,
             policy=policy,
             syncer=syncer,
             shared_clock=shared_clock,
@@ -126,17 +136,34 @@ class SpaceWorker:
             tasks.create_task(self._spaces.run())
             tasks.create_task(self._pulls.run())
             tasks.create_task(self._expire())
+            tasks.create_task(self.tally.keep())
+            tasks.create_task(self._keep_room())
+
+    async def _keep_room(self) -> None:
+        """Sees to it that hosts that were quick and are slow now hold no more places than strangers may."""
+        while True:
+            for lanes in (self._space_lanes, self._pull_lanes):
+                lanes.make_room()
+            await asyncio.sleep(self._poll_s)
 
     # Spaces
 
     async def _claim_spaces(self, free: int) -> list[SpaceClaim]:
+        lanes, now = self._space_lanes, self._shared_clock()
+        room = lanes.room
         async with self._database.connection() as conn:
             await spaces.open_spaces(conn)
-            return await spaces.claim(conn, uuid4(), sync.CLAIM, at_most=free, now=self._shared_clock())
+            claims = await spaces.claim(conn, uuid4(), sync.CLAIM, at_most=min(free, room), now=now)
+            if len(claims) == room < free and (quick := lanes.quick()):
+                left = free - room
+                claims += await spaces.claim(conn, uuid4(), sync.CLAIM, at_most=left, authorities=quick, now=now)
+        lanes.make_room(sum(not lanes.is_quick(claim.authority) for claim in claims))
+        return claims
 
     async def _work_on_space(self, claim: SpaceClaim) -> None:
         try:
-            await self.sync.step(claim)
+            with self._space_lanes.turn(claim.attempts + 1, claim.authority) as turn:
+                await self.sync.step(claim, turn)
         except (Unavailable, StatementFailed) as failure:  # it is due again when the claim ends
             get_logger().warning("space_put_off", sqlstate=failure.context.get("sqlstate"))
         self._pulls.wake()
@@ -144,8 +171,9 @@ class SpaceWorker:
     # Repos
 
     async def _claim_pulls(self, free: int) -> list[PullClaim]:
+        self._turns.strangers_at_most = self._pull_lanes.room
         async with self._database.connection() as conn:
-            return await space_repos.claim(
+            claims = await space_repos.claim(
                 conn,
                 uuid4(),
                 pull.CLAIM,
@@ -153,16 +181,29 @@ class SpaceWorker:
                 each_host=self._hosts.at_once,
                 busy_hosts=self._hosts.busy(),
                 now=self._shared_clock(),
+                turns=self._turns,
             )
+        self._pull_lanes.make_room(sum(claim.is_stranger for claim in claims))
+        return claims
 
     async def _work_on_repo(self, claim: PullClaim) -> None:
+        self._turns.under_way[claim.space] += 1
+        try:
+            with self._pull_lanes.turn(claim.attempts, is_trusted=not claim.is_stranger) as turn:
+                await self._pull(claim, turn)
+        finally:
+            self._turns.under_way -= Counter([claim.space])  # which forgets whom nothing is under way of
+
+    async def _pull(self, claim: PullClaim, turn: Turn) -> None:
         found = await self._credentials.find(claim.space)
         if not found:
             async with self._database.connection() as conn:
                 await space_repos.drop(conn, claim)
             return
         try:
-            changed = await self._puller.pull(claim, SpaceReads(self._hosts, claim.space, found))
+            async with turn.waiting():
+                reads = SpaceReads(self._hosts.in_turn(turn), claim.space, found)
+                changed = await self._puller.pull(claim, reads)
             if not claim.account_active:  # and yet its host gave it away
                 await self._tell(claim, active=True, status=None)
         except PullOvertaken:
@@ -172,11 +213,13 @@ class SpaceWorker:
             return
         self.pulled += 1
         self.written += changed.ops
+        self.tally.count(Work.PULL, "whole" if changed.whole else "ops")
         get_logger().info("space_repo_pulled", records=changed.ops, kind="whole" if changed.whole else "ops")
 
     async def _postpone(self, claim: PullClaim, failure: MemoryAppviewError) -> None:
-        reason = reason_of(failure)
+        reason = word_for(failure)
         self.failures[reason] = self.failures.get(reason, 0) + 1
+        self.tally.count(Work.PULL, reason)
         get_logger().info("space_pull_failed", reason=reason, attempts=claim.attempts)
         if isinstance(failure, AccountInactive) and claim.account_active:
             await self._tell(claim, active=False, status=failure.status)
@@ -223,8 +266,10 @@ class SpaceWorker:
             await asyncio.sleep(EXPIRE_EVERY_S)
 
     async def expire(self) -> None:
-        """Forgets grants, credentials and notes that hold no more."""
+        """Forgets grants, credentials and notes that hold no more, and samples of what is no more."""
         more = True
         while more:
             async with self._database.connection() as conn:
                 more = await space_purge.expire(conn, self._shared_clock())
+        async with self._database.connection() as conn:
+            await space_purge.forget_samples(conn)

@@ -57,3 +57,10 @@ async def expire(conn: Connection, now: datetime | None) -> bool:
     counts = [await statement.execute(conn, at_most=ROWS_AT_ONCE, now=now) for statement in limited]
     counts.append(await _SQL.expire_notes.execute(conn, at_most=ROWS_AT_ONCE, kept=ORPHANS_KEPT, now=now))
     return ROWS_AT_ONCE in counts
+
+
+async def forget_samples(conn: Connection) -> None:
+    """Leaves the planner no sample of what was in tables that are empty by now."""
+    if await _SQL.emptied_tables.fetchval(conn):
+        async with conn.transaction():
+            await _SQL.forget_samples.execute(conn)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -10,11 +10,18 @@ from typing import Final
 from uuid import UUID
 
 from indexer.store import repos as repo_rows
+from indexer.store.pull_turns import DuePull, PullTurns, order
 from memory.queries import Connection, load_queries
 
 _SQL = load_queries(Path(__file__).parent / "sql" / "space_repos.sql")
 
-LOOKED_AT: Final = 500  # repos that are due, for one claim
+# What one claim looks at: the longest due; where there are more, some repos of some Spaces.
+LOOKED_AT: Final = 100
+SPACES_LOOKED_AT: Final = 16
+LOOKED_AT_EACH: Final = 8
+# What cannot be pulled now, and stands before others, is looked at again after that.
+PUT_OFF: Final = timedelta(seconds=10)
+PUT_OFF_AT_ONCE: Final = 64
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -34,6 +41,7 @@ class PullClaim:
     whole: bool  # ops will not do
     account_active: bool
     state: str | None  # of its row in `repos`; null: there is none
+    is_stranger: bool = False  # it is at a host that is not known to be quick
 
     @property
     def told(self) -> dict[str, object]:
@@ -49,7 +57,6 @@ class Pulled:
     hash: bytes
     set_state: bytes
     host: str
-    is_answered: bool  # the listing that the pull was for brings nothing that is newer
     whole_after: datetime | None = None  # when all of it is to be pulled anew; null: it needs not be
     rest: timedelta = timedelta(0)  # before the next pull
     again: timedelta = timedelta(0)  # before the next, if what was listed is something else
@@ -75,21 +82,58 @@ async def claim(
     *,
     at_most: int,
     each_host: int,
-    busy_hosts: Iterable[str],
+    busy_hosts: Collection[str],
     now: datetime | None,
+    turns: PullTurns | None = None,
 ) -> list[PullClaim]:
-    """Takes up to so many repos that are to be pulled, and so many of each host; there may be more."""
-    rows = await _SQL.claim_pulls.fetch(
+    """Takes up to so many repos that are to be pulled, and so many of each host; there may be more.
+
+    However many are due, a bounded number is looked at: the longest due, and those of a few Spaces, which take turns.
+    """
+    turns = turns or PullTurns()
+    rows = await _SQL.due_pulls.fetch(
         conn,
-        token=token,
-        claim=for_,
-        at_most=at_most,
-        each_host=each_host,
-        busy_hosts=list(busy_hosts),
         looked_at=LOOKED_AT,
+        spaces_looked_at=SPACES_LOOKED_AT,
+        looked_at_each=LOOKED_AT_EACH,
+        after_space=turns.after_space,
         now=now,
     )
-    return [PullClaim(row[0], row[1], token, *row[2:]) for row in map(tuple, rows)]
+    if not rows:
+        return []
+    there_are_more = rows[0]["spaces_looked_at"] is not None
+    turns.after_space = rows[0]["looked_up_to"] if rows[0]["spaces_looked_at"] == SPACES_LOOKED_AT else ""
+    due = [DuePull(row["repo"], row["space"], row["host"], row["pull_after"]) for row in rows]
+    strangers, quick, put_off = order(due, turns, each_host=each_host, busy_hosts=busy_hosts)
+    claims = await _take(conn, token, for_, strangers, min(at_most, turns.strangers_at_most), now, is_stranger=True)
+    claims += await _take(conn, token, for_, quick, at_most - len(claims), now, is_stranger=False)
+    if there_are_more and put_off:
+        repos, spaces = _keys(put_off[:PUT_OFF_AT_ONCE])
+        await _SQL.put_off_pulls.execute(conn, repos=repos, spaces=spaces, wait=PUT_OFF, now=now)
+    return claims
+
+
+async def _take(
+    conn: Connection,
+    token: UUID,
+    for_: timedelta,
+    due: Sequence[DuePull],
+    at_most: int,
+    now: datetime | None,
+    *,
+    is_stranger: bool,
+) -> list[PullClaim]:
+    if not due or at_most <= 0:
+        return []
+    repos, spaces = _keys(due)
+    rows = await _SQL.claim_pulls.fetch(
+        conn, token=token, claim=for_, repos=repos, spaces=spaces, at_most=at_most, now=now
+    )
+    return [PullClaim(row[0], row[1], token, *row[2:], is_stranger=is_stranger) for row in map(tuple, rows)]
+
+
+def _keys(due: Sequence[DuePull]) -> tuple[list[str], list[str]]:
+    return [each.author for each in due], [each.space for each in due]
 
 
 async def keep(conn: Connection, claim: PullClaim, for_: timedelta, now: datetime | None) -> None:
@@ -120,7 +164,6 @@ async def end(conn: Connection, claim: PullClaim, pulled: Pulled, now: datetime 
         set_state=pulled.set_state,
         host=pulled.host,
         confirmed_at=claim.now,
-        is_answered=pulled.is_answered,
         whole_after=pulled.whole_after,
         rest=pulled.rest,
         again=pulled.again,

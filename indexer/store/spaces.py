@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -105,10 +105,27 @@ async def open_spaces(conn: Connection) -> None:
 
 
 async def claim(
-    conn: Connection, token: UUID, for_: timedelta, *, at_most: int, now: datetime | None
+    conn: Connection,
+    token: UUID,
+    for_: timedelta,
+    *,
+    at_most: int,
+    now: datetime | None,
+    authorities: Collection[str] | None = None,
 ) -> list[SpaceClaim]:
-    """Takes up to so many Spaces with something to do, until `for_` has passed; there may be more."""
-    rows = await _SQL.claim_spaces.fetch(conn, token=token, claim=for_, at_most=at_most, now=now)
+    """Takes up to so many Spaces with something to do, until `for_` has passed; there may be more.
+
+    Only those of `authorities`, if these are given.
+    """
+    rows = await _SQL.claim_spaces.fetch(
+        conn,
+        token=token,
+        claim=for_,
+        at_most=at_most,
+        authorities=None if authorities is None else list(authorities),
+        tried_later=HASTENED,
+        now=now,
+    )
     return [SpaceClaim(row[0], row[1], token, *row[2:]) for row in map(tuple, rows)]
 
 
@@ -253,29 +270,6 @@ async def settle(
 async def stop_pulls(conn: Connection, space: str) -> None:
     """Has nothing pulled until the next listing."""
     await _SQL.stop_pulls.execute(conn, space=space)
-
-
-@dataclass(frozen=True, slots=True)
-class SpaceCounts:
-    """What metrics and status tell."""
-
-    syncing: int
-    ready: int
-    not_fresh: int  # may not be served now
-    failing: int  # whose writers could not be listed
-    registered: int  # whose hosts tell us of writes
-    pulls: int  # repos that wait to be pulled
-    stale: int  # repos that are hidden, for they were not confirmed in time
-    notes: int  # that wait to be acted upon
-
-
-NO_SPACES: Final = SpaceCounts(0, 0, 0, 0, 0, 0, 0, 0)
-
-
-async def count(conn: Connection, now: datetime | None) -> SpaceCounts:
-    """Goes through whole tables."""
-    row = await _SQL.count_spaces.fetchrow(conn, now=now)
-    return SpaceCounts(*(tuple(row) if row else (0,) * 8))
 
 
 async def show(conn: Connection, space: str, repos: Iterable[str], now: datetime | None) -> None:

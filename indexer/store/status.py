@@ -7,8 +7,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final
 
-from indexer.store.spaces import NO_SPACES, SpaceCounts
-from indexer.store.spaces import count as count_spaces
+from indexer.store.space_counts import NO_SPACES, SpaceCounts, count_spaces
 from memory.queries import Connection, load_queries
 
 _SQL = load_queries(Path(__file__).parent / "sql" / "status.sql")

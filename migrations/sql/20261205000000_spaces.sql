@@ -54,7 +54,7 @@ create table space_repos (
     space text collate "C" not null,
     listed_rev text collate "C", -- where its Space's host says that it stands; null: it is not listed
     listed_hash bytea,
-    in_step boolean not null default false, -- what is held is what was listed, or was pulled since
+    in_step boolean not null default false, -- what is held has the hash that was listed
     rev text collate "C", -- of what is held; null: nothing was pulled yet
     hash bytea,
     set_state bytea,

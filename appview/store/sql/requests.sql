@@ -25,9 +25,11 @@ delete from access_tokens where repo = :repo and id = :id;
 select expires_at from access_tokens where repo = :repo and id = :id and expires_at > :now for key share;
 
 -- name: add_grant
--- A Space that may be read by an access token from now on, or for longer; unless that may read as many as may be.
+-- A Space that may be read by an access token from now on, or for longer; unless that may read as many as may be. By the
+-- database's clock, which says when Spaces are deleted, it was not granted later than now.
 insert into grants (repo, token, space, granted_at, expires_at)
-select :repo, :token::text, :space::text, :granted_at::timestamptz, :expires_at::timestamptz
+select
+    :repo, :token::text, :space::text, least(:granted_at::timestamptz, clock_timestamp()), :expires_at::timestamptz
 where (
     select count(*) from grants where repo = :repo and token = :token and space <> :space and expires_at > :granted_at
 ) < :at_most

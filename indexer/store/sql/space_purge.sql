@@ -95,3 +95,72 @@ using (
     for update skip locked
 ) n
 where (i.repo, i.space, i.kind, i.author) = (n.repo, n.space, n.kind, n.author);
+
+-- name: emptied_tables
+-- Whether some table that may name Spaces is empty, and the planner has samples of what was there. Analysing an empty table
+-- leaves those as they are.
+select exists (
+    select
+    from pg_stats s
+    where s.schemaname = 'public'
+        and coalesce(s.most_common_vals::text, s.histogram_bounds::text, s.most_common_elems::text) is not null
+        and case s.tablename
+            when 'grants' then not exists (select from grants)
+            when 'credentials' then not exists (select from credentials)
+            when 'spaces' then not exists (select from spaces)
+            when 'space_repos' then not exists (select from space_repos)
+            when 'space_inbox' then not exists (select from space_inbox)
+            when 'repos' then not exists (select from repos)
+            when 'requests' then not exists (select from requests)
+            when 'memories' then not exists (select from memories)
+            when 'memory_edges' then not exists (select from memory_edges)
+            when 'memory_versions' then not exists (select from memory_versions)
+            when 'invalid_records' then not exists (select from invalid_records)
+            when 'embeddings' then not exists (select from embeddings)
+            when 'embedding_requests' then not exists (select from embedding_requests)
+        end
+);
+
+-- name: forget_samples
+-- Has the planner sample one row, which says nothing and which nobody sees, of each of those tables.
+do $$
+declare
+    emptied record;
+    is_empty boolean;
+    filled jsonb;
+begin
+    for emptied in
+        select t.name, t.given
+        from (
+            values
+                ('grants', '{}'::jsonb), ('credentials', '{}'), ('spaces', '{"state": "syncing"}'), ('space_repos', '{}'),
+                ('space_inbox', '{"kind": "opened"}'), ('repos', '{"state": "pending"}'), ('requests', '{"kind": "fetch"}'),
+                ('memories', '{}'), ('memory_edges', '{}'), ('memory_versions', '{"operation": "created"}'),
+                ('invalid_records', '{}'), ('embeddings', '{}'), ('embedding_requests', '{}')
+        ) as t (name, given)
+        where exists (
+            select
+            from pg_stats s
+            where s.schemaname = 'public' and s.tablename = t.name
+                and coalesce(s.most_common_vals::text, s.histogram_bounds::text, s.most_common_elems::text) is not null
+        )
+    loop
+        execute format('select not exists (select from %I)', emptied.name) into is_empty;
+        continue when not is_empty;
+        -- every column that must not be null
+        select emptied.given || jsonb_object_agg(a.attname, case
+            when a.atttypid in ('text'::regtype, 'bytea'::regtype, 'tsvector'::regtype) then ''
+            when a.atttypid = 'timestamptz'::regtype then 'epoch'
+            when a.atttypid = 'boolean'::regtype then 'false'
+            when a.atttypid in ('smallint'::regtype, 'integer'::regtype, 'bigint'::regtype) then '0'
+            else '[0]'
+        end)
+        into filled
+        from pg_attribute a
+        where a.attrelid = emptied.name::regclass and a.attnum > 0 and a.attnotnull and not emptied.given ? a.attname;
+        execute format('insert into %1$I select (jsonb_populate_record(null::%1$I, %2$L)).*', emptied.name, filled);
+        execute format('analyze %I', emptied.name);
+        execute format('delete from %I where xmin = pg_current_xact_id()::xid', emptied.name);
+    end loop;
+end
+$$;

@@ -1,36 +1,58 @@
+-- name: due_pulls
+-- Repos in Spaces that are to be pulled, and where: so many of the longest due. Where there are more, Spaces take turns from
+-- the one that was looked at last, with a few repos each: what waits of a large Space stands in nobody's way.
+with recursive clock as materialized (
+    select coalesce(:now::timestamptz, clock_timestamp()) as now
+), longest_due as materialized (
+    select repo, space, host, pull_after
+    from space_repos
+    where pull_after <= (select now from clock)
+    order by pull_after
+    limit :looked_at
+), turns as (
+    select :after_space::text collate "C" as space, 0 as number
+    where (select count(*) from longest_due) = :looked_at
+    union all
+    select n.space, t.number + 1
+    from turns t
+    cross join lateral (
+        select space from space_repos
+        where space > t.space and pull_after is not null
+        order by space
+        limit 1
+    ) n
+    where t.number < :spaces_looked_at::integer
+), seen as (
+    select * from longest_due
+    union
+    select d.*
+    from turns t
+    cross join lateral (
+        select repo, space, host, pull_after
+        from space_repos
+        -- as a range, whose order only the index by Space has
+        where (space, pull_after) >= (t.space, '-infinity'::timestamptz)
+            and (space, pull_after) <= (t.space, (select now from clock)) and pull_after is not null
+        order by space, pull_after
+        limit :looked_at_each
+    ) d
+)
+select
+    s.repo, s.space, coalesce(nullif(s.host, ''), i.host, '') as host, s.pull_after,
+    (select max(number) from turns) as spaces_looked_at, (select max(space) from turns) as looked_up_to
+from seen s
+left join identities i on i.repo = s.repo;
+
 -- name: claim_pulls
--- Repos in Spaces that are to be pulled and whose hosts are free, some of each host, the longest due first. Those whose host
--- nobody knows come after the others: their authors may not exist, and cost nothing to list.
+-- The first of these that nobody else has claimed since.
 with clock as materialized (
     select coalesce(:now::timestamptz, clock_timestamp()) as now
-), due as (
-    select d.*, row_number() over (partition by d.host order by d.pull_after) as place
-    from (
-        (
-            select p.repo, p.space, coalesce(nullif(p.host, ''), i.host) as host, p.pull_after
-            from space_repos p
-            left join identities i on i.repo = p.repo
-            where p.pull_after <= (select now from clock)
-                and coalesce(nullif(p.host, ''), i.host, '') <> all(array_append(:busy_hosts::text[], ''))
-            order by p.pull_after
-            limit :looked_at
-        )
-        union all
-        (
-            select p.repo, p.space, '', p.pull_after
-            from space_repos p
-            left join identities i on i.repo = p.repo
-            where p.pull_after <= (select now from clock) and coalesce(nullif(p.host, ''), i.host, '') = ''
-            order by p.pull_after
-            limit :looked_at
-        )
-    ) d
 ), chosen as (
-    select p.repo, p.space
-    from space_repos p
-    join due d on (d.repo, d.space) = (p.repo, p.space)
-    where p.pull_after <= (select now from clock) and (d.place <= :each_host or d.host = '')
-    order by d.place, d.host = '', d.pull_after
+    select p.repo, p.space, n.place
+    from unnest(:repos::text[], :spaces::text[]) with ordinality as n (repo, space, place)
+    join space_repos p on (p.repo, p.space) = (n.repo, n.space)
+    where p.pull_after <= (select now from clock)
+    order by n.place
     limit :at_most
     for update of p skip locked
 )
@@ -41,6 +63,20 @@ where (p.repo, p.space) = (n.repo, n.space)
 returning p.repo, p.space, c.now, p.attempts, p.listed_rev, p.listed_hash, p.rev, p.hash, p.set_state, p.whole,
     p.account_active,
     (select r.state from repos r where (r.repo, r.space) = (p.repo, p.space)) as state;
+
+-- name: put_off_pulls
+-- Nobody can pull these now, and others wait behind them.
+update space_repos p set pull_after = n.until
+from (
+    select p.repo, p.space, c.now + :wait::interval as until
+    from unnest(:repos::text[], :spaces::text[]) as n (repo, space)
+    join space_repos p on (p.repo, p.space) = (n.repo, n.space)
+    cross join (select coalesce(:now::timestamptz, clock_timestamp()) as now) c
+    where p.pull_after <= c.now
+    order by p.repo, p.space
+    for update of p skip locked
+) n
+where (p.repo, p.space) = (n.repo, n.space);
 
 -- name: keep_pull
 -- It is still worked on.
@@ -60,7 +96,8 @@ values (:repo, :space, 'pending', false, :at, :at)
 on conflict (repo, space) do nothing;
 
 -- name: end_pull
--- What is held now is what the host had then. It rests before the next; what was listed meanwhile is pulled after.
+-- What is held now is what the host had then. It rests before the next; what was listed meanwhile is pulled after. In step is
+-- what has the hash that was listed, whatever its rev: else it is pulled again and again, ever more seldom, until it is.
 update space_repos p set
     rev = :rev, hash = :hash, set_state = :set_state, confirmed_at = :confirmed_at,
     in_step = n.in_step, hidden = case when p.listed_rev is null then 'unlisted' end,
@@ -75,7 +112,7 @@ update space_repos p set
     end
 from (
     select q.repo, q.space, c.now, l.is_as_listed,
-        coalesce(q.listed_hash = :hash, false) or (:is_answered and l.is_as_listed) as in_step
+        coalesce(q.listed_hash = :hash, false) as in_step
     from space_repos q
     cross join lateral (
         select (q.listed_rev, q.listed_hash) is not distinct from (:listed_rev::text, :listed_hash::bytea) as is_as_listed

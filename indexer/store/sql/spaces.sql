@@ -9,14 +9,15 @@ limit :at_most
 on conflict (repo, space) do nothing;
 
 -- name: claim_spaces
--- Spaces with something to do, the longest due first; whoever claims one has it to itself for a while. So many are looked
--- at that workers need not wait for each other.
+-- Spaces with something to do, of these authorities or of all, the longest due first, and those later whose hosts fail;
+-- whoever claims one has it to itself for a while. So many are looked at that workers need not wait for each other.
 with clock as materialized (
     select coalesce(:now::timestamptz, clock_timestamp()) as now
 ), candidates as (
     (
         select repo, space from spaces
         where due_at <= (select now from clock)
+            and (:authorities::text[] is null or repo = any(:authorities))
         order by due_at
         limit 200
     )
@@ -26,6 +27,7 @@ with clock as materialized (
         select s.repo, s.space
         from spaces s
         where s.claimed_until <= (select now from clock)
+            and (:authorities::text[] is null or s.repo = any(:authorities))
             and exists (select from space_inbox i where (i.repo, i.space) = (s.repo, s.space))
         limit 200
     )
@@ -34,7 +36,7 @@ with clock as materialized (
     from spaces s
     join candidates c on (c.repo, c.space) = (s.repo, s.space)
     where s.claimed_until <= (select now from clock)
-    order by s.due_at
+    order by s.due_at + case when s.attempts > 0 then :tried_later::interval else '0' end
     limit :at_most
     for update of s skip locked
 )
@@ -114,12 +116,14 @@ with listed as (
                 and not space_repos.whole
             then null
             when space_repos.pull_token is not null then space_repos.pull_after
-            when space_repos.attempts > 0
+            when space_repos.failure is not null or space_repos.attempts > 0 and space_repos.listed_rev > space_repos.rev
             then least(
                 coalesce(space_repos.pull_after, 'infinity'),
                 greatest(excluded.pull_after + :hastened::interval, space_repos.rests_until)
             )
-            else coalesce(space_repos.pull_after, greatest(excluded.pull_after, space_repos.rests_until))
+            else least(
+                coalesce(space_repos.pull_after, 'infinity'), greatest(excluded.pull_after, space_repos.rests_until)
+            )
         end,
         hidden = case
             when space_repos.hidden is null or coalesce(space_repos.hash = excluded.listed_hash, false) then null
@@ -231,15 +235,3 @@ from (
     select repo from space_repos where space = :space and pull_after is not null order by repo for update
 ) waiting
 where p.repo = waiting.repo and p.space = :space;
-
--- name: count_spaces
--- What metrics tell: Spaces by state, those that may not be served now, and repos that wait to be pulled.
-select
-    (select count(*) from spaces where state = 'syncing') as syncing,
-    (select count(*) from spaces where state = 'ready') as ready,
-    (select count(*) from spaces where fresh_until <= coalesce(:now::timestamptz, clock_timestamp())) as not_fresh,
-    (select count(*) from spaces where attempts > 0) as failing,
-    (select count(*) from spaces where registered_until > coalesce(:now::timestamptz, clock_timestamp())) as registered,
-    (select count(*) from space_repos where pull_after is not null) as pulls,
-    (select count(*) from space_repos where hidden = 'stale') as stale,
-    (select count(*) from space_inbox) as notes;
