@@ -201,13 +201,13 @@ class Edge:
             async with asyncio.timeout(ANSWER_TIMEOUT_S):
                 return await self._answer(request, scope, told)
         except Refusal as refusal:
-            return self._refuse(refusal, request)
+            return self._refuse(refusal, request, label)
         except (Unavailable, TimeoutError):
             get_logger().warning("answer_unavailable", path=label)
-            return self._refuse(NotEnoughResources(), request)
+            return self._refuse(NotEnoughResources(), request, label)
         except Exception as failure:  # noqa: BLE001  the edge: one failed answer must not take others along
             self._count_failure(label, failure)
-            return self._refuse(InternalError(), request)
+            return self._refuse(InternalError(), request, label)
 
     async def _answer(self, request: Request, scope: Scope, told: _Told) -> Reply:
         if len(scope.get("raw_path") or b"") + len(request.query) > MAX_URL_BYTES:
@@ -251,7 +251,8 @@ class Edge:
             told.allowance = refusals.take(address)
             raise
 
-    def _refuse(self, refusal: Refusal, request: Request) -> Reply:
+    def _refuse(self, refusal: Refusal, request: Request, label: str) -> Reply:
+        self.metrics.refusals.labels(label, refusal.error).inc()
         reply = self.face.refuse(refusal, request)
         headers = reply.headers
         if refusal.retry_after_s is not None:

@@ -1,4 +1,4 @@
-"""What the API counts. Labels are methods and statuses, never what was asked."""
+"""What the API counts. Labels are methods, statuses and names of errors, never what was asked."""
 
 from __future__ import annotations
 
@@ -12,6 +12,12 @@ class Metrics:
         self.registry = CollectorRegistry()
         self.answers = Counter(
             "appview_answers_total", "Answers by method and HTTP status.", ("method", "status"), registry=self.registry
+        )
+        self.refusals = Counter(
+            "appview_refusals_total",
+            "Answers that are errors, by method and the error's name.",
+            ("method", "error"),
+            registry=self.registry,
         )
         self.failures = Counter(
             "appview_failures_total", "Answers that failed by a mistake of ours.", ("method",), registry=self.registry

@@ -355,12 +355,14 @@ async def _resync(options: argparse.Namespace) -> int:
 
 
 async def _status(options: argparse.Namespace) -> int:
-    status = await service.read_status(load(os.environ))
+    settings = load(os.environ)
+    status, set_up = await service.read_status(settings), service.spaces_set_up(settings)
     now = datetime.now(UTC)
     if options.json:
-        print(json.dumps({"problems": problems(status, now), **asdict(status)}, default=_json_default))
+        told = {"problems": problems(status, now, set_up), **asdict(status), "spaces_set_up": asdict(set_up)}
+        print(json.dumps(told, default=_json_default))
     else:
-        print(render(status, now))
+        print(render(status, now, set_up))
     return 0
 
 

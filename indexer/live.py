@@ -23,6 +23,7 @@ from indexer.metrics import IndexerMetrics
 from indexer.patience import Connect, connected, patiently
 from indexer.pipeline import Pipeline
 from indexer.quota import QuotaLimits
+from indexer.spaces.watch import SpaceWatch
 from indexer.stopping import Stopped, stop_at_signal
 from indexer.store import repos, space_repos, streams
 from indexer.upkeep import Upkeep
@@ -207,6 +208,7 @@ async def _start(
     )
     tasks.create_task(upkeep.run())
     tasks.create_task(Erasure(database).run())
+    tasks.create_task(SpaceWatch(database, metrics).run())
     for source in daemon.sources:
         tasks.create_task(Follower(source, following).run())
     if daemon.repair is not None:

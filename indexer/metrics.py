@@ -58,6 +58,43 @@ class IndexerMetrics:
         self.spaces_ends = Counter(
             "indexer_spaces_ends", "Times that the process that keeps Spaces ended by itself.", registry=registry
         )
+        self.spaces = Gauge("indexer_spaces", "Private Spaces that are held.", ["state"], registry=registry)
+        self.spaces_told = Gauge("indexer_spaces_told", "Spaces whose hosts tell of writes.", registry=registry)
+        self.space_repos = Gauge("indexer_space_repos", "Repos in Spaces.", ["state"], registry=registry)
+        self.space_pulls_waiting = Gauge(
+            "indexer_space_pulls_waiting", "Repos in Spaces that are to be pulled.", registry=registry
+        )
+        self.space_pull_wait_seconds = Gauge(
+            "indexer_space_pull_wait_seconds", "For how long the first of them could have been.", registry=registry
+        )
+        self.space_notes_waiting = Gauge(
+            "indexer_space_notes_waiting",
+            "Notifications, and Spaces that were opened, that nobody has acted upon.",
+            registry=registry,
+        )
+        self.space_note_wait_seconds = Gauge(
+            "indexer_space_note_wait_seconds", "For how long the first of them has waited.", registry=registry
+        )
+        self.space_sweep_seconds = Gauge(
+            "indexer_space_sweep_seconds",
+            "Since when not all Spaces were listed, of those that can be.",
+            registry=registry,
+        )
+        self.space_listings = Counter(
+            "indexer_space_listings", "Spaces whose authors were listed, or were not.", ["outcome"], registry=registry
+        )
+        self.space_pulls = Counter(
+            "indexer_space_pulls", "Repos in Spaces that were pulled, or were not.", ["outcome"], registry=registry
+        )
+        self.space_registrations = Counter(
+            "indexer_space_registrations",
+            "Hosts of Spaces that were asked to tell of writes.",
+            ["outcome"],
+            registry=registry,
+        )
+        self.space_purges = Counter(
+            "indexer_space_purges", "Spaces of which all was deleted here.", ["reason"], registry=registry
+        )
         self.embeddings_waiting = Gauge(
             "indexer_embeddings_waiting", "Memories that wait for a vector.", ["model"], registry=registry
         )

@@ -25,6 +25,7 @@ from indexer.doctor.examination import Subject
 from indexer.doctor.machine import Port
 from indexer.doctor.network import Network
 from indexer.doctor.report import Report
+from indexer.doctor.spaces import SpaceFiles
 from indexer.embed import Embed
 from indexer.live import Daemon
 from indexer.metrics import IndexerMetrics
@@ -41,6 +42,7 @@ from indexer.rotate_command import Rotated, rotate
 from indexer.spaces import process as space_process
 from indexer.spaces.process import SpaceWork
 from indexer.spaces.sync import SpacePolicy
+from indexer.status_text import SpacesSetUp
 from indexer.store import leases
 from indexer.store.status import IndexStatus, index_status
 from indexer.writer import Writer
@@ -148,8 +150,7 @@ async def spaces(settings: Settings, *, with_parent: bool) -> int:
     collect_garbage_seldom()
     if with_parent:
         give_way()
-    given, url = settings.indexer, settings.appview.public_url
-    did = None if url is None else service_did(url)
+    given = settings.indexer
     work = SpaceWork(
         plc_url=given.plc_url,
         handle_resolvers=given.handle_resolver,
@@ -161,9 +162,21 @@ async def spaces(settings: Settings, *, with_parent: bool) -> int:
         policy=SpacePolicy(
             timedelta(seconds=settings.spaces.max_staleness_s), timedelta(days=settings.spaces.kept_days)
         ),
-        syncer=None if did is None else did + SYNCER_FRAGMENT,
+        syncer=_syncer(settings),
     )
     return await space_process.run(work, lambda: _connect(settings, connections=CONNECTIONS), with_parent=with_parent)
+
+
+def spaces_set_up(settings: Settings) -> SpacesSetUp:
+    """What there is to say of Spaces beside what is in the index."""
+    return SpacesSetUp(settings.spaces.key_file is not None, _syncer(settings))
+
+
+def _syncer(settings: Settings) -> str | None:
+    """What hosts of Spaces tell of writes; None: they cannot."""
+    url = settings.appview.public_url
+    did = None if url is None else service_did(url)
+    return None if did is None else did + SYNCER_FRAGMENT
 
 
 async def rotate_key(settings: Settings) -> Rotated:
@@ -313,6 +326,7 @@ async def examine(settings: Settings) -> Report:
         _disk(given),
         api.public_url,
         None if settings.embedding.backend == "none" else lambda: open_embedder(settings.embedding),
+        SpaceFiles(settings.spaces.key_file, settings.spaces.client_key_file),
     )
     return await examination.examine(subject, network=Network(), clock=_utc_now)
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
 from indexer.resync.disk import DISK_UNAVAILABLE
 from indexer.store.embedding_models import FIRST_WALKS
-from indexer.store.spaces import SpaceCounts
+from indexer.store.space_counts import SpaceCounts, SpaceRepoState, SpaceState
 from indexer.store.status import CursorStatus, EmbeddingStatus, ErasureStatus, IndexStatus, ReposStatus
 
 # A stream that is followed and stands this far back is behind; an idle one looks the same, so it is only said.
@@ -33,16 +34,44 @@ _MODEL_STATES: Final = {
     "standby": "is kept filled, to go back to",
     "leaving": "is being deleted",
 }
+# A Space is listed every few minutes: what was not for so long, nobody works on.
+SWEEP_WORTH_SAYING: Final = timedelta(hours=1)
+
+_SPACE_STATES: Final = {
+    SpaceState.READY: "ready",
+    SpaceState.SYNCING: "being synced: not all of their authors' repos were pulled yet",
+    SpaceState.STALE: "not served: nothing confirmed in time what is held of them",
+    SpaceState.UNREACHABLE: "whose authors cannot be listed at the moment",
+    SpaceState.UNREAD: "that nobody has open: not served, and deleted after SPACES_KEPT_DAYS",
+    SpaceState.DELETED: "being deleted",
+}
+_SPACE_REPO_STATES: Final = {
+    SpaceRepoState.IN_STEP: "repos are in step",
+    SpaceRepoState.BEHIND: "repos are behind what is listed",
+    SpaceRepoState.NEW: "repos were never pulled",
+    SpaceRepoState.STALE: "repos are hidden: they were not confirmed in time",
+    SpaceRepoState.UNLISTED: "repos are hidden: they are listed no more",
+    SpaceRepoState.INACTIVE: "repos are hidden: their accounts are inactive",
+}
 
 
-def problems(status: IndexStatus, now: datetime) -> list[str]:
-    """What is not well, the worst first; empty: all is well."""
+@dataclass(frozen=True, slots=True)
+class SpacesSetUp:
+    """What the settings, as they are here, say of Spaces."""
+
+    kept: bool  # there is a file of keys
+    syncer: str | None = None  # what hosts tell of writes; null: there is no public URL that has a DID
+
+
+def problems(status: IndexStatus, now: datetime, set_up: SpacesSetUp | None = None) -> list[str]:
+    """What is not well, the worst first; empty: all is well. `set_up` null: nothing is known of that."""
     return [
         *_source_problems(status, now),
         *_repo_problems(status),
         *_fetch_problems(status),
         *_backlog_problems(status, now),
         *_embedding_problems(status.embeddings),
+        *_space_problems(status.spaces, set_up),
         *_erasure_problems(status.erasure),
     ]
 
@@ -117,6 +146,27 @@ def _embedding_problems(models: Sequence[EmbeddingStatus]) -> Iterator[str]:
             )
 
 
+def _space_problems(spaces: SpaceCounts, set_up: SpacesSetUp | None) -> Iterator[str]:
+    if set_up is not None and not set_up.kept and spaces.in_all > spaces.spaces.get(SpaceState.UNREAD, 0):
+        yield "Spaces are open, and SPACES_KEY_FILE is not set here: is it for `python -m indexer run`?"
+    waited = timedelta(seconds=max(spaces.swept_s, spaces.pulls_late_s, spaces.notes_late_s))
+    if waited > SWEEP_WORTH_SAYING:
+        yield (
+            f"Spaces have waited for {_hours(waited)} to be looked at: is `python -m indexer run` running with "
+            "SPACES_KEY_FILE, or `spaces`?"
+        )
+    if spaces.unlisted:
+        yield (
+            f"the authors of {sum(spaces.unlisted.values()):,} Spaces cannot be listed ({_reasons(spaces.unlisted)}): "
+            "that is tried again"
+        )
+    if spaces.unpulled:
+        yield (
+            f"{sum(spaces.unpulled.values()):,} repos in Spaces cannot be pulled ({_reasons(spaces.unpulled)}): "
+            "they are tried again"
+        )
+
+
 def _erasure_problems(erasure: ErasureStatus) -> Iterator[str]:
     if erasure.is_overdue:
         last = "never" if erasure.last_at is None else f"last at {_minute(erasure.last_at)}"
@@ -126,9 +176,9 @@ def _erasure_problems(erasure: ErasureStatus) -> Iterator[str]:
         )
 
 
-def render(status: IndexStatus, now: datetime) -> str:
+def render(status: IndexStatus, now: datetime, set_up: SpacesSetUp | None = None) -> str:
     """The whole screen, without a final line break."""
-    memories, wrong = status.memories, problems(status, now)
+    memories, wrong = status.memories, problems(status, now, set_up)
     verdict = "\n  ".join(["Not all is well", *wrong]) if wrong else "All is well"
     held = f"Memories   {memories.current:,} current, {memories.masked:,} masked, {memories.invalid:,} invalid"
     if (erased_at := status.erasure.last_at) is not None:
@@ -137,7 +187,7 @@ def render(status: IndexStatus, now: datetime) -> str:
         ("Cursors", _cursors(status) or ["none: nothing was followed or replayed yet"]),
         ("Repos", [_group(group) for group in status.repos] or ["none"]),
         ("Search by meaning", [_model(model) for model in status.embeddings] or [_NO_MODEL]),
-        ("Private Spaces", _spaces(status.spaces)),
+        ("Private Spaces", _spaces(status.spaces, set_up)),
         ("Invalid records", [f"{records:>8,}  {reason}" for reason, records in status.invalid.items()]),
         ("Fetches", _fetches(status)),
         ("Gaps", _gaps(status)),
@@ -149,18 +199,34 @@ def render(status: IndexStatus, now: datetime) -> str:
     return "\n\n".join([verdict, held, *("\n  ".join([title, *lines]) for title, lines in sections if lines)])
 
 
-def _spaces(spaces: SpaceCounts) -> list[str]:
-    lines = [
-        (spaces.ready, "whole"),
-        (spaces.syncing, "being synced for the first time"),
-        (spaces.not_fresh, "of those not served now: nothing confirmed them in time"),
-        (spaces.failing, "whose authors cannot be listed: tried again"),
-        (spaces.registered, "whose hosts tell of writes; the others are looked at now and then"),
-        (spaces.pulls, "repos that wait to be pulled"),
-        (spaces.stale, "repos hidden, for they were not confirmed in time"),
-        (spaces.notes, "notes of the API that wait to be acted upon"),
+def _spaces(spaces: SpaceCounts, set_up: SpacesSetUp | None) -> list[str]:
+    counted = [
+        *((spaces.spaces.get(state, 0), words) for state, words in _SPACE_STATES.items()),
+        (spaces.told, "whose hosts tell of writes"),
+        *((spaces.repos.get(state, 0), words) for state, words in _SPACE_REPO_STATES.items()),
+        (spaces.pulls, "repos wait to be pulled"),
+        (spaces.notes, "notes of the API wait to be acted upon"),
     ]
-    return [f"{number:>8,}  {words}" for number, words in lines if number]
+    lines = [f"{number:>8,}  {words}" for number, words in counted if number]
+    if set_up is None or not (set_up.kept or lines):
+        return lines
+    return [_ways(set_up), *(lines or ["none is open"])]
+
+
+def _ways(set_up: SpacesSetUp) -> str:
+    if not set_up.kept:
+        return "off: SPACES_KEY_FILE is not set here"
+    if set_up.syncer is None:
+        return "notifications: sweeps only, for APPVIEW_PUBLIC_URL is not set to a URL by https and a name"
+    return f"notifications: on, as {set_up.syncer}"
+
+
+def _reasons(failing: Mapping[str, int]) -> str:
+    return ", ".join(f"{reason} {number:,}" for reason, number in failing.items())
+
+
+def _hours(waited: timedelta) -> str:
+    return f"{waited / timedelta(hours=1):,.1f} hours"
 
 
 def _cursors(status: IndexStatus) -> list[str]:

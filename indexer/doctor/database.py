@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from indexer.doctor.report import Check, failed, passed, warned
+from indexer.doctor.spaces import Kept, look_at_credentials
 from indexer.store.doctor import (
     ServerFacts,
     TableRights,
@@ -24,6 +25,7 @@ from memory.database import open_database
 from memory.errors import MemoryAppviewError, Misconfigured, Unavailable
 from memory.queries import Connection, StatementFailed
 from memory.schema import pending_migrations
+from memory.sealed import SealingKeys
 
 INDEXER_ROLE: Final = "memory_indexer"
 API_ROLE: Final = "memory_appview"
@@ -53,6 +55,7 @@ class Findings:
 
     checks: tuple[Check, ...]
     ahead_s: float | None = None  # its clock before ours; null: it was not read
+    kept: Kept | None = None  # credentials of Spaces; null: they were not read
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,15 +66,15 @@ class Place:
     embedded: bool  # our own: nobody but us has roles or a log there
 
 
-async def check_database(place: Place, clock: Callable[[], datetime]) -> Findings:
-    """All that the database can tell; if it cannot be reached, only that."""
+async def check_database(place: Place, clock: Callable[[], datetime], keys: SealingKeys | None = None) -> Findings:
+    """All that the database can tell; if it cannot be reached, only that. `keys`: what is to open credentials."""
     try:
         async with (
             asyncio.timeout(TIMEOUT_S),
             open_database(place.url, application_name="doctor", connections=1) as database,
             database.connection() as conn,
         ):
-            return await _look(conn, place, clock)
+            return await _look(conn, place, clock, keys)
     except TimeoutError:
         silence = Unavailable(f"It does not answer within {TIMEOUT_S} s.")
         return Findings((unreachable(silence, embedded=place.embedded),))
@@ -90,7 +93,7 @@ def unreachable(failure: MemoryAppviewError, *, embedded: bool) -> Check:
     return failed("database", failure.message, fix)
 
 
-async def _look(conn: Connection, place: Place, clock: Callable[[], datetime]) -> Findings:
+async def _look(conn: Connection, place: Place, clock: Callable[[], datetime], keys: SealingKeys | None) -> Findings:
     facts = await server_facts(conn)
     asked_at = clock()
     told = await server_time(conn)
@@ -101,7 +104,10 @@ async def _look(conn: Connection, place: Place, clock: Callable[[], datetime]) -
         checks += [judge_rights(facts, rights), judge_log(await server_settings(conn, list(DISCREET)))]
     with suppress(StatementFailed):  # migrations or rights are missing, which is said above
         checks.append(judge_erasure(await erasure_status(conn)))
-    return Findings(tuple(checks), ahead_s)
+    kept = None
+    with suppress(StatementFailed):  # the same
+        kept = await look_at_credentials(conn, keys)
+    return Findings(tuple(checks), ahead_s, kept)
 
 
 def judge_server(facts: ServerFacts, *, embedded: bool) -> Check:

@@ -15,10 +15,12 @@ from indexer.doctor.network import Network
 from indexer.doctor.outside import check_directory, check_names, check_source, no_source, sources
 from indexer.doctor.report import Report
 from indexer.doctor.serving import check_service
+from indexer.doctor.spaces import SpaceFiles, check_client, judge_keys, read_keys
 from indexer.resync.disk import DiskBudget
 from memory.embedded import hold_cluster
 from memory.errors import MemoryAppviewError
 from memory.schema import apply_migrations
+from memory.sealed import SealingKeys
 from memory.tasks import TaskGroup
 
 
@@ -35,6 +37,7 @@ class Subject:
     spool: DiskBudget
     service: str | None = None  # where the API is met by others; null: nowhere
     open_embedder: OpenEmbedder | None = field(default=None, repr=False)  # null: search is to be by words
+    spaces: SpaceFiles = field(default_factory=SpaceFiles)
 
 
 async def examine(subject: Subject, *, network: Network, clock: Callable[[], datetime]) -> Report:
@@ -47,13 +50,16 @@ async def examine(subject: Subject, *, network: Network, clock: Callable[[], dat
             _embedded(subject.data_dir, held) if subject.database_url is None else Place(subject.database_url, False)
         )
         followed = sources(subject.relays, subject.pdses)
+        keys = read_keys(subject.spaces.keys)
+        opening = keys if isinstance(keys, SealingKeys) else None
         async with TaskGroup() as tasks:
-            database = tasks.create_task(_database(place, clock))
+            database = tasks.create_task(_database(place, clock, opening))
             names = tasks.create_task(check_names(network, _urls(subject)))
             directory = tasks.create_task(check_directory(network, subject.directory, clock))
             firehoses = [tasks.create_task(check_source(network, source)) for source in followed]
             ports = [tasks.create_task(check_port(network, port)) for port in subject.ports]
-            service = tasks.create_task(check_service(network, subject.service, clock))
+            service = tasks.create_task(check_service(network, subject.service, clock, in_spaces=subject.spaces.in_use))
+            client = tasks.create_task(check_client(network, subject.service, subject.spaces))
             spool = tasks.create_task(check_spool(subject.spool))
             embedder = subject.open_embedder
             models = [] if embedder is None else [tasks.create_task(check_embedder(embedder))]
@@ -69,6 +75,8 @@ async def examine(subject: Subject, *, network: Network, clock: Callable[[], dat
             *([firehose.result() for firehose in firehoses] or [no_source()]),
             *(port.result() for port in ports),
             service.result(),
+            judge_keys(subject.spaces.keys, keys, findings.kept),
+            *((shown,) if (shown := client.result()) is not None else ()),
             spool.result(),
             *(model.result() for model in models),
             *(disk.result() for disk in disks),
@@ -91,5 +99,5 @@ def _embedded(data_dir: Path, held: ExitStack) -> Place | Findings:
     return Place(cluster.url(), embedded=True)
 
 
-async def _database(place: Place | Findings, clock: Callable[[], datetime]) -> Findings:
-    return place if isinstance(place, Findings) else await check_database(place, clock)
+async def _database(place: Place | Findings, clock: Callable[[], datetime], keys: SealingKeys | None) -> Findings:
+    return place if isinstance(place, Findings) else await check_database(place, clock, keys)

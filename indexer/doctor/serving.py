@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from base64 import urlsafe_b64encode
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from http import HTTPStatus
@@ -15,6 +15,7 @@ from indexer.doctor.report import Check, failed, passed, warned
 from memory.identifiers import NAMESPACE
 from memory.identity import BadIdentity, DidDocument, parse_document
 from memory.service_did import APPVIEW_FRAGMENT, DOCUMENT_PATH, service_did
+from memory.space_protocol import SYNCER_FRAGMENT
 
 SETTING: Final = "APPVIEW_PUBLIC_URL"
 
@@ -25,26 +26,31 @@ _MEETS_METHOD: Final = "BadJwtLexiconMethod"
 _MEETS_AUDIENCE: Final = "BadJwtAudience"
 
 
-async def check_service(network: Network, url: str | None, clock: Callable[[], datetime]) -> Check:
+async def check_service(
+    network: Network, url: str | None, clock: Callable[[], datetime], *, in_spaces: bool = False
+) -> Check:
     """Whether PDSes find the API by its DID, and it takes what they sign for it.
 
-    `url` is spelt as by normalise_source; None: it has none.
+    `url` is spelt as by normalise_source; None: it has none. `in_spaces`: hosts of Spaces are to find it too.
     """
+    swept = "; what is written in Spaces is found by sweeps only" if in_spaces else ""
     if url is None:
-        return passed("service", f"{SETTING} is not set: only PDSes on this machine can pass requests on to the API")
+        what = f"{SETTING} is not set: only PDSes on this machine can pass requests on to the API{swept}"
+        return passed("service", what)
     name = f"service {url}"
     did = service_did(url)
     if did is None:
         fix = f"Give {SETTING} as https, a name and no port, like https://memory.example.com."
-        return warned(name, "a URL of this form has no DID, so no PDS can pass requests on to it", fix)
+        return warned(name, f"a URL of this form has no DID, so no PDS can pass requests on to it{swept}", fix)
     try:
-        return await _check_document(network, url, did) or await _check_audience(network, url, did, clock)
+        offered = (APPVIEW_FRAGMENT, SYNCER_FRAGMENT) if in_spaces else (APPVIEW_FRAGMENT,)
+        return await _check_document(network, url, did, offered) or await _check_audience(network, url, did, clock)
     except NoAnswer as silence:
         return failed(name, silence.reason, _mend(silence, Endpoint.of(url)))
 
 
-async def _check_document(network: Network, url: str, did: str) -> Check | None:
-    """What is wrong with the service's DID document; None: nothing."""
+async def _check_document(network: Network, url: str, did: str, offered: tuple[str, ...]) -> Check | None:
+    """What is wrong with the service's DID document, which has to offer these; None: nothing."""
     name = f"service {url}"
     restart = f"Start `python -m appview serve` anew with {SETTING}={url}, as it is set here."
     answer, body = await network.read(Endpoint.of(url), DOCUMENT_PATH)
@@ -55,14 +61,14 @@ async def _check_document(network: Network, url: str, did: str) -> Check | None:
         document = parse_document(did, body)
     except BadIdentity:
         return failed(name, f"what {DOCUMENT_PATH} answers is no DID document of {did}", restart)
-    endpoints = [each.service_endpoint for each in document.service if each.id in _names_of_index(document)]
-    if endpoints != [url]:
-        return failed(name, f"its DID document does not say that {APPVIEW_FRAGMENT} is at {url}", restart)
+    for fragment in offered:
+        if _endpoints(document, fragment) != [url]:
+            return failed(name, f"its DID document does not say that {fragment} is at {url}", restart)
     return None
 
 
-def _names_of_index(document: DidDocument) -> tuple[str, str]:
-    return APPVIEW_FRAGMENT, document.id + APPVIEW_FRAGMENT
+def _endpoints(document: DidDocument, fragment: str) -> Sequence[object]:
+    return [each.service_endpoint for each in document.service if each.id in (fragment, document.id + fragment)]
 
 
 async def _check_audience(network: Network, url: str, did: str, clock: Callable[[], datetime]) -> Check:

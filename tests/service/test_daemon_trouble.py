@@ -181,6 +181,7 @@ async def test_health_port_tells_live_ready_and_metrics(database: Database, fake
         status, text = await ask("/metrics")
         assert status == 200
         assert f'indexer_connected{{source="{fake.source.url}"}} 1.0' in text
+        await until(lambda: ask("/metrics"), lambda answer: 'indexer_spaces{state="ready"} 0.0' in answer[1])
 
 
 async def test_health_port_that_is_taken_is_said(database: Database, fake: Relay, plc: Directory):

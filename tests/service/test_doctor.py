@@ -19,6 +19,7 @@ from indexer.doctor.examination import Subject, examine
 from indexer.doctor.machine import Port
 from indexer.doctor.network import Limits, Network, look_up
 from indexer.doctor.report import Check, State
+from indexer.doctor.spaces import SpaceFiles
 from indexer.resync.disk import DiskBudget
 from memory.cluster import Cluster, run_as
 from tests.architecture.sources import ROOT
@@ -198,6 +199,7 @@ async def test_machine_on_which_all_is_well_passes(indexer_url: str):
             "source",
             "port",
             "service",
+            "space",
             "spool",
         ]
     )
@@ -212,6 +214,7 @@ async def test_machine_on_which_nothing_is_well_is_told_all_of_it():
             subject(url, relay=closed_port, directory=taken, api=taken),
             spool=DiskBudget(Path("/none/such")),
             service="https://memory.test",
+            spaces=SpaceFiles(Path("/none/such"), Path("/none/such")),
         )
         network = Network(look_up, limits=Limits(name_s=0))
         report = await examine(asked, network=network, clock=clock)
@@ -224,6 +227,7 @@ async def test_machine_on_which_nothing_is_well_is_told_all_of_it():
         "source": State.FAILED,
         "port": State.FAILED,
         "service": State.FAILED,
+        "space": State.FAILED,
         "spool": State.FAILED,
     }
     assert all(fix_of(check) for check in report.checks)

@@ -52,17 +52,19 @@ async def served(app: ASGIApp, listener: socket.socket) -> AsyncGenerator[None]:
         await serving
 
 
-async def check_real_api(database_url: str, *, known_at: str = "") -> Check:
+async def check_real_api(database_url: str, *, known_at: str = "", in_spaces: bool = False) -> Check:
     """Of an API whose own public URL is `known_at`, else the one where it is asked."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
         url = f"http://localhost:{port}"
         settings = load({"DATABASE_URL": database_url, "APPVIEW_PUBLIC_URL": known_at or url})
         async with open_app(settings, port=port, clock=clock, monotonic=monotonic) as app, served(app, listener):
-            return await check_service(LOCAL, url, clock)
+            return await check_service(LOCAL, url, clock, in_spaces=in_spaces)
 
 
-async def check_server(answers: Mapping[str, tuple[int, str]], network: Network = LOCAL) -> Check:
+async def check_server(
+    answers: Mapping[str, tuple[int, str]], network: Network = LOCAL, *, in_spaces: bool = False
+) -> Check:
     """Of a server that gives these answers; `{url}`, `{did}` and `{document}` in them are its own."""
 
     async def converse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -76,13 +78,15 @@ async def check_server(answers: Mapping[str, tuple[int, str]], network: Network 
     async with await asyncio.start_server(converse, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
         url = f"http://localhost:{port}"
-        return await check_service(network, url, clock)
+        return await check_service(network, url, clock, in_spaces=in_spaces)
 
 
-async def test_without_a_public_url_there_is_a_note():
-    check = await check_service(NETWORK, None, clock)
+@pytest.mark.parametrize("in_spaces", [False, True])
+async def test_without_a_public_url_there_is_a_note(in_spaces: bool):
+    check = await check_service(NETWORK, None, clock, in_spaces=in_spaces)
     assert check.state is State.OK
     assert check.what.startswith("APPVIEW_PUBLIC_URL is not set")
+    assert ("Spaces is found by sweeps only" in check.what) == in_spaces
 
 
 @pytest.mark.parametrize("url", ["http://memory.example", "https://memory.example:8443", "https://203.0.113.7"])
@@ -92,8 +96,9 @@ async def test_url_that_has_no_did_is_warned_of(url: str):
     assert fix_of(check).startswith("Give APPVIEW_PUBLIC_URL as https, a name and no port")
 
 
-async def test_api_that_is_what_its_url_says_passes(database_url: str):
-    check = await check_real_api(database_url)
+@pytest.mark.parametrize("in_spaces", [False, True])
+async def test_api_that_is_what_its_url_says_passes(database_url: str, in_spaces: bool):
+    check = await check_real_api(database_url, in_spaces=in_spaces)
     assert check.state is State.OK, check
     assert check.what.startswith(f"did:web:localhost%3A{check.name.rpartition(':')[2]} is found there, after ")
 
@@ -141,6 +146,28 @@ async def test_document_that_leads_elsewhere_fails(services: str):
 async def test_document_may_spell_the_service_in_full(name: str):
     body = '{"id": "{did}", "service": [{"id": "' + name + '", "type": "Any", "serviceEndpoint": "{url}"}]}'
     assert (await check_server({DOCUMENT: (200, body), METHOD: (401, NEXT)})).state is State.OK
+
+
+@pytest.mark.parametrize(
+    ("fragment", "state"),
+    [
+        ("#atproto_space_syncer", State.OK),
+        ("{did}#atproto_space_syncer", State.OK),
+        ("#atproto_space_host", State.FAILED),
+        ("did:web:elsewhere.example#atproto_space_syncer", State.FAILED),
+    ],
+)
+async def test_document_has_to_lead_hosts_of_spaces_here_where_there_are_spaces(fragment: str, state: State):
+    body = (
+        '{"id": "{did}", "service": [{"id": "#memory_appview", "type": "Any", "serviceEndpoint": "{url}"},'
+        ' {"id": "' + fragment + '", "type": "Any", "serviceEndpoint": "{url}"}]}'
+    )
+    answers = {DOCUMENT: (200, body), METHOD: (401, NEXT)}
+    check = await check_server(answers, in_spaces=True)
+    assert check.state is state
+    if state is State.FAILED:
+        assert check.what.startswith("its DID document does not say that #atproto_space_syncer is at http://localhost:")
+    assert (await check_server(answers)).state is State.OK
 
 
 async def test_server_that_takes_tokens_for_another_service_fails():

@@ -36,6 +36,7 @@ STATUS = {
     "parked_for_fetch",
     "fetches",
     "spaces",
+    "spaces_set_up",
     "gaps",
     "sweeps",
     "erasure",
@@ -315,6 +316,16 @@ async def test_status_as_json_has_every_key_also_when_empty(database_url: str):
     assert status.keys() == STATUS
     assert status["memories"] == {"current": 0, "masked": 0, "invalid": 0}
     assert status["fetches"] == {"waiting": 0, "under_way": 0, "failed": [], "confirmed_at": None}
+
+
+async def test_status_says_how_spaces_are_followed(database_url: str, tmp_path: Path):
+    given = {"DATABASE_URL": database_url, "SPACES_KEY_FILE": str(tmp_path / "keys")}
+    assert "notifications: sweeps only" in (await indexer("status", **given)).output
+    given["APPVIEW_PUBLIC_URL"] = "https://memory.example"
+    assert "as did:web:memory.example#atproto_space_syncer" in (await indexer("status", **given)).output
+    told = (await indexer("status", "--json", **given)).last_line
+    assert told["spaces_set_up"] == {"kept": True, "syncer": "did:web:memory.example#atproto_space_syncer"}
+    assert told["spaces"]["spaces"] == {}
 
 
 async def test_status_tells_what_a_replay_left(database_url: str):

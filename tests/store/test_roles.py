@@ -5,21 +5,31 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
+from datetime import UTC, datetime, timedelta
 from urllib.parse import quote
+from uuid import uuid4
 
 import asyncpg
 import pytest
 
+from appview.store import grants
+from appview.store.grants import SealedCredential, ToldWrite
+from indexer.store import space_counts, spaces
+from indexer.store.space_counts import Work
+from indexer.store.spaces import NoteKind
 from memory.cluster import Cluster, run_as
 from memory.database import open_database
 from memory.queries import Statement, load_queries
 from memory.schema import apply_migrations
+from memory.space import parse_space_uri
 from tests.architecture.sources import ROOT
+from tests.memory_rows import BOB, SPACE
 
 ROLES = ROOT / "deploy" / "roles.sql"
 PASSWORDS = ROOT / "deploy" / "passwords.sql"
 WRITTEN_BY_APPVIEW = {"identities", "access_tokens", "seen_tokens", "grants", "credentials", "space_inbox"}
-INSUFFICIENT_PRIVILEGE = "42501"
+NOW = datetime(2026, 11, 30, 12, tzinfo=UTC)
+HOUR = timedelta(hours=1)
 
 
 def run_psql(cluster: Cluster, url: str, *files: object) -> str:
@@ -63,7 +73,7 @@ async def refusals(conn: asyncpg.Connection, asked: Sequence[Statement]) -> dict
         listener = _listener(warnings)
         conn.add_log_listener(listener)
         # What cannot be planned has no parameters, and leaves out with a warning what it may not do.
-        unplanned = statement.sql.startswith(("analyze ", "vacuum ", "reindex ", "drop index "))
+        unplanned = statement.sql.startswith(("analyze ", "vacuum ", "reindex ", "drop index ", "do "))
         plan = "" if unplanned else "explain (generic_plan) "
         try:
             await conn.execute(plan + statement.sql)
@@ -238,6 +248,35 @@ async def test_owner_of_the_database_who_is_no_superuser_may_run_it(cluster: Clu
             await conn.execute(f"alter database {name} owner to postgres")
             await conn.execute(drop)
             await conn.execute("drop owned by landlord; drop role landlord")
+
+
+async def test_api_opens_spaces_and_the_indexer_keeps_them(url: str) -> None:
+    """What one role hands over the other works off, and neither does the other's part."""
+    space, credential = parse_space_uri(SPACE), SealedCredential(b"sealed", "k", NOW + HOUR)
+    assert space is not None
+    api = open_database(as_role(url, "memory_appview"), application_name="tests", connections=1)
+    indexer = open_database(as_role(url, "memory_indexer"), application_name="tests", connections=1)
+    async with api as asking, indexer as keeping:
+        async with asking.transaction() as conn:
+            assert await grants.add_grant(conn, BOB, "t", space, credential, granted_at=NOW, expires_at=NOW + HOUR)
+        async with keeping.connection() as conn:
+            await spaces.open_spaces(conn)
+            [claim] = await spaces.claim(conn, uuid4(), HOUR, at_most=2, now=NOW)
+            notes = await spaces.load_notes(conn, claim)
+            assert [note.kind for note in notes] == [NoteKind.OPENED]
+            await spaces.drop_notes(conn, claim, notes)
+            assert len(await spaces.live_credentials(conn, SPACE, NOW)) == 1
+            await space_counts.add_tallies(conn, {(Work.LISTING, "done"): 1}, NOW)
+            assert (await space_counts.count_spaces(conn, NOW)).spaces == {"syncing": 1}
+        async with asking.connection() as conn:
+            assert await grants.is_authority(conn, space.authority)
+            await grants.put_write(conn, space, ToldWrite(BOB, "3kaaaaaaaaa2a", bytes(32)))
+            await grants.put_deletion(conn, space)
+            for table in ("spaces", "space_repos", "space_tallies"):
+                with pytest.raises(asyncpg.InsufficientPrivilegeError):
+                    await conn.execute(f"delete from {table}")
+        async with keeping.connection() as conn:
+            assert [note.kind for note in await spaces.load_notes(conn, claim)] == [NoteKind.DELETED, NoteKind.WRITTEN]
 
 
 async def test_roles_work_through_our_own_pool(url: str) -> None:

@@ -14,13 +14,18 @@ import pytest
 from appview.connections import HEAD_TIMEOUT_S, MAX_HEAD_BYTES
 from appview.http import ANSWER_TIMEOUT_S, BODY_TIMEOUT_S, MAX_BODY_BYTES, MAX_URL_BYTES
 from indexer.doctor.database import DISCREET
+from memory.client_keys import read_client_keys
+from memory.sealed import SealingKeys
 from memory.settings import PARTS
 from tests.architecture.sources import ROOT
 
 DEPLOY = ROOT / "deploy"
 COMMANDS = {"indexer": ["python", "-m", "indexer", "run"], "appview": ["python", "-m", "appview", "serve"]}
 SETTINGS = {name for part in PARTS for name in part.variables()}
-NAMING_SETTINGS = ("Dockerfile", "compose.yaml", "settings.example", "tls/Caddyfile")
+NAMING_SETTINGS = (
+    *("Dockerfile", "compose.yaml", "settings.example", "tls/Caddyfile"),
+    *("systemd/spaces.conf", "systemd/spaces-client.conf"),
+)
 
 
 def read(name: str) -> str:
@@ -108,6 +113,46 @@ def test_secrets_and_settings_of_ones_own_are_never_committed():
     assert {".env", "settings.env"} <= set(read(".gitignore").splitlines())
 
 
+def secrets() -> dict[str, str]:
+    """The variable that names the file of each secret."""
+    body = read("compose.yaml").partition("\nsecrets:\n")[2].partition("\n\n")[0]
+    return dict(re.findall(r"  ([\w-]+):\n    file: \$\{(\w+):-/dev/null\}", body + "\n"))
+
+
+def test_keys_of_spaces_go_to_whom_they_concern_and_only_where_some_are_named():
+    assert secrets() == {"space-keys": "SPACE_KEYS", "client-keys": "CLIENT_KEYS"}
+    given = {name: re.findall(r"secrets: \[(.*)\]", text) for name, text in services().items()}
+    assert {name: each for name, each in given.items() if each} == {
+        "indexer": ["space-keys"],
+        "appview": ["space-keys, client-keys"],
+    }
+    settings = {"space-keys": "SPACES_KEY_FILE", "client-keys": "SPACES_CLIENT_KEY_FILE"}
+    for name, [each] in ((name, each) for name, each in given.items() if each):
+        told = re.findall(r"(SPACES_\w+): \$\{(\w+):\+/run/secrets/([\w-]+)\}", services()[name])
+        assert told == [(settings[secret], secrets()[secret], secret) for secret in each.split(", ")]
+    assert set(re.findall(r"(?m)^# (\w+)=\./[\w.-]+$", read("secrets.example"))) == set(secrets().values())
+
+
+def test_keys_of_ones_own_are_never_committed():
+    named = re.findall(r"(?m)^# \w+=\./([\w.-]+)$", read("secrets.example"))
+    assert named == ["space-keys", "client-keys.pem"]
+    assert set(named) <= set(read(".gitignore").splitlines())
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl here to make keys")
+def test_keys_that_are_made_as_the_page_says_can_be_used(tmp_path: Path):
+    page = (ROOT / "docs" / "deploy.md").read_text(encoding="utf-8")
+    commands = re.findall(r"(?m)^    (\(umask 077; .*\))$", page)
+    (tmp_path / "deploy").mkdir()
+    for command in commands:
+        assert subprocess.run(["sh", "-c", command], cwd=tmp_path, capture_output=True, check=False).returncode == 0
+    made = {file.name: file for file in (tmp_path / "deploy").iterdir()}
+    assert set(made) == {"space-keys", "client-keys.pem"}
+    assert SealingKeys.read(made["space-keys"], random_bytes=bytes).current
+    assert len(read_client_keys(made["client-keys.pem"])) == 1
+    assert {file.stat().st_mode & 0o777 for file in made.values()} == {0o600}
+
+
 def test_files_that_are_mounted_are_there():
     mounted = re.findall(r"- \./(\S+):\S+:ro\n", read("compose.yaml"))
     assert mounted
@@ -119,13 +164,13 @@ def test_files_that_are_mounted_are_there():
 
 @pytest.mark.parametrize("name", NAMING_SETTINGS)
 def test_settings_that_are_named_are_settings(name: str):
-    named = set(re.findall(r"\b(?:INDEXER|APPVIEW|DATABASE|EMBEDDING)_[A-Z_]+\b", read(name)))
+    named = set(re.findall(r"\b(?:INDEXER|APPVIEW|DATABASE|EMBEDDING|SPACES)_[A-Z_]+\b", read(name)))
     assert named
     assert named - SETTINGS - {"APPVIEW_UPSTREAM"} == set()  # that is the proxy's own
 
 
 class Unit(configparser.RawConfigParser):
-    """A systemd unit: keys keep their case; of one given twice, this has the last."""
+    """A systemd unit, or what is dropped into one: keys keep their case; of one given twice, this has the last."""
 
     def __init__(self, name: str) -> None:
         super().__init__(strict=False, delimiters=("=",), comment_prefixes=("#",))
@@ -183,17 +228,66 @@ def test_unit_may_do_only_what_it_has_to(name: str):
         assert unit[key] == setting, key
 
 
-@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd here to judge its units")
-@pytest.mark.parametrize("name", UNITS)
-def test_unit_is_understood_by_systemd(name: str, tmp_path: Path):
-    unit = tmp_path / f"memory-{name}.service"
+DROP_INS = {"spaces.conf": ["indexer", "appview"], "spaces-client.conf": ["appview"]}
+
+
+def test_drop_ins_hand_keys_over_as_credentials():
+    for name in DROP_INS:
+        drop_in = Unit(name)["Service"]
+        credential, _, file = drop_in["LoadCredential"].partition(":")
+        setting, _, path = drop_in["Environment"].partition("=")
+        assert setting in SETTINGS
+        assert path == f"%d/{credential}"
+        assert file.startswith("/etc/memory-appview/")
+
+
+def test_page_installs_each_drop_in_where_it_belongs_and_each_file_of_keys():
+    page = (ROOT / "docs" / "deploy.md").read_text(encoding="utf-8")
+    installed = re.findall(
+        r"(?m)^    install -D -m 644 deploy/systemd/(\S+) /etc/systemd/system/memory-(\w+)\.service\.d/(\S+)$", page
+    )
+    assert sorted(installed) == sorted((name, unit, name) for name, units in DROP_INS.items() for unit in units)
+    [moved] = re.findall(r"(?m)^    mv (.*) /etc/memory-appview/$", page)
+    loaded = {Unit(name)["Service"]["LoadCredential"].rpartition("/")[2] for name in DROP_INS}
+    assert {Path(file).name for file in moved.split()} == loaded
+    assert sorted(path.name for path in (DEPLOY / "systemd").glob("*.conf")) == sorted(DROP_INS)
+
+
+def verified(name: str, folder: Path, *drop_ins: str) -> tuple[int, str]:
+    """What systemd makes of a unit with these drop-ins, in a folder of its own."""
+    unit = folder / f"memory-{name}.service"
     text = Unit(unit.name).text.replace("/opt/memory-appview/.venv/bin/python", shutil.which("true") or "/bin/true")
     unit.write_text(text, encoding="utf-8")
+    dropped = folder / f"{unit.name}.d"
+    dropped.mkdir()
+    for number, drop_in in enumerate(drop_ins):
+        (dropped / f"{number}.conf").write_text(drop_in, encoding="utf-8")
     given = {**os.environ, "SYSTEMD_LOG_LEVEL": "warning"}
-    verified = subprocess.run(
+    judged = subprocess.run(
         ["systemd-analyze", "verify", str(unit)], env=given, capture_output=True, text=True, check=False
     )
-    assert (verified.returncode, verified.stderr) == (0, "")
+    return judged.returncode, judged.stderr
+
+
+NO_SYSTEMD = pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd here to judge its units")
+
+
+@NO_SYSTEMD
+@pytest.mark.parametrize("name", UNITS)
+def test_unit_is_understood_by_systemd(name: str, tmp_path: Path):
+    assert verified(name, tmp_path) == (0, "")
+
+
+@NO_SYSTEMD
+@pytest.mark.parametrize("name", UNITS)
+def test_unit_with_its_drop_ins_is_understood_by_systemd(name: str, tmp_path: Path):
+    drop_ins = [Unit(drop_in).text for drop_in, units in DROP_INS.items() if name in units]
+    assert verified(name, tmp_path, *drop_ins) == (0, "")
+
+
+@NO_SYSTEMD
+def test_drop_in_that_is_wrong_would_be_seen(tmp_path: Path):
+    assert "LoadCredentail" in verified("appview", tmp_path, "[Service]\nLoadCredentail=a:/b\n")[1]
 
 
 def test_proxy_writes_no_queries_and_compresses_nothing():

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from indexer.status_text import problems, render
-from indexer.store.spaces import SpaceCounts
+from indexer.status_text import SWEEP_WORTH_SAYING, SpacesSetUp, problems, render
+from indexer.store.space_counts import SpaceCounts
 from indexer.store.status import (
     CursorStatus,
     EmbeddingStatus,
@@ -162,13 +162,70 @@ def test_models_are_told_with_what_waits_for_them(changes: dict[str, Any], words
     assert words in render(replace(WELL, embeddings=[replace(MODEL, **changes)]), NOW) + "\n"
 
 
-def test_spaces_are_told_as_numbers_and_only_where_there_are_some():
-    assert "Spaces" not in render(WELL, NOW)
-    text = render(replace(WELL, spaces=SpaceCounts(1, 2, 3, 0, 1, 7, 0, 0)), NOW)
-    section = text[text.index("Private Spaces") :].splitlines()
-    assert section[1:4] == [
-        "         2  whole",
-        "         1  being synced for the first time",
-        "         3  of those not served now: nothing confirmed them in time",
+# Spaces
+
+KEPT = SpacesSetUp(kept=True, syncer="did:web:memory.example#atproto_space_syncer")
+SPACES = SpaceCounts({"ready": 2, "syncing": 1}, {"in_step": 7, "behind": 1}, told=2, pulls=1, swept_s=200.0)
+
+
+def section(text: str) -> list[str]:
+    """What is told of Spaces."""
+    lines = text.partition("Private Spaces\n")[2].partition("\n\n")[0].splitlines()
+    return [line.strip() for line in lines]
+
+
+def test_spaces_are_told_as_numbers():
+    text = render(replace(WELL, spaces=SPACES), NOW, KEPT)
+    assert text.startswith("All is well\n")
+    assert section(text) == [
+        "notifications: on, as did:web:memory.example#atproto_space_syncer",
+        "2  ready",
+        "1  being synced: not all of their authors' repos were pulled yet",
+        "2  whose hosts tell of writes",
+        "7  repos are in step",
+        "1  repos are behind what is listed",
+        "1  repos wait to be pulled",
     ]
-    assert len(section) == 6
+
+
+def test_without_a_public_url_status_says_that_nobody_notifies():
+    [ways, *rest] = section(render(WELL, NOW, SpacesSetUp(kept=True)))
+    assert ways.startswith("notifications: sweeps only, for APPVIEW_PUBLIC_URL is not set")
+    assert rest == ["none is open"]
+
+
+def test_where_there_are_no_spaces_and_no_keys_nothing_is_said():
+    for set_up in (None, SpacesSetUp(kept=False), SpacesSetUp(kept=False, syncer=KEPT.syncer)):
+        assert "Spaces" not in render(WELL, NOW, set_up)
+    assert section(render(replace(WELL, spaces=SPACES), NOW))[0] == "2  ready"
+
+
+@pytest.mark.parametrize(
+    ("spaces", "set_up", "words"),
+    [
+        (SPACES, SpacesSetUp(kept=False), "Spaces are open, and SPACES_KEY_FILE is not set here"),
+        (replace(SPACES, swept_s=2 * 3600.0), KEPT, "Spaces have waited for 2.0 hours to be looked at"),
+        (replace(SPACES, pulls_late_s=5400.0), None, "Spaces have waited for 1.5 hours to be looked at"),
+        (replace(SPACES, notes_late_s=3601.0), KEPT, "`python -m indexer run` running with SPACES_KEY_FILE"),
+        (
+            replace(SPACES, unlisted={"host_unavailable": 3, "host_refused": 1}),
+            KEPT,
+            "the authors of 4 Spaces cannot be listed (host_unavailable 3, host_refused 1)",
+        ),
+        (replace(SPACES, unpulled={"no_host": 1200}), KEPT, "1,200 repos in Spaces cannot be pulled (no_host 1,200)"),
+    ],
+)
+def test_each_trouble_of_spaces_is_named(spaces: SpaceCounts, set_up: SpacesSetUp | None, words: str):
+    status = replace(WELL, spaces=spaces)
+    [named] = problems(status, NOW, set_up)
+    assert words in named
+    assert render(status, NOW, set_up).startswith(f"Not all is well\n  {named}\n")
+
+
+def test_spaces_under_way_or_left_alone_are_no_trouble():
+    waiting = SWEEP_WORTH_SAYING.total_seconds()
+    busy = SpaceCounts({"syncing": 900, "stale": 3}, {"new": 9000}, pulls=9000, pulls_late_s=waiting, notes=5)
+    assert problems(replace(WELL, spaces=busy), NOW, KEPT) == []
+    left = SpaceCounts({"unread": 2}, {"in_step": 4})
+    assert problems(replace(WELL, spaces=left), NOW, SpacesSetUp(kept=False)) == []
+    assert section(render(replace(WELL, spaces=left), NOW, SpacesSetUp(kept=False)))[0].startswith("off: ")
