@@ -207,27 +207,31 @@ async def _ask_meaning(
     *,
     spaces: ReadableSpaces,
 ) -> None:
-    """Tells what it found by two futures, before the transaction has ended."""
+    """Tells what it found by two futures, before the transaction has ended; cancels those that it leaves untold."""
     filters = inquiry.filters
-    async with snapshot.beside(shared) as conn:
-        mean = await load_mean(conn, model, filters, spaces=spaces)
-        sought = await inquiry.seeking.sought
-        if isinstance(sought, NoVector):
-            aiming.set_result(sought)
-            return
-        aim = sought.aim_at(mean)
-        aiming.set_result(_Aimed(sought, aim))
-        near = await find_near(
-            conn,
-            sought,
-            aim,
-            inquiry.query,
-            filters,
-            watermark=inquiry.watermark,
-            kept=inquiry.kept,
-            spaces=spaces,
-        )
-        nearest.set_result(near)
+    try:
+        async with snapshot.beside(shared) as conn:
+            mean = await load_mean(conn, model, filters, spaces=spaces)
+            sought = await inquiry.seeking.sought
+            if isinstance(sought, NoVector):
+                aiming.set_result(sought)
+                return
+            aim = sought.aim_at(mean)
+            aiming.set_result(_Aimed(sought, aim))
+            near = await find_near(
+                conn,
+                sought,
+                aim,
+                inquiry.query,
+                filters,
+                watermark=inquiry.watermark,
+                kept=inquiry.kept,
+                spaces=spaces,
+            )
+            nearest.set_result(near)
+    finally:  # also if the vector was given up, which ends this and nothing else: whoever waits would wait in vain
+        aiming.cancel()
+        nearest.cancel()
 
 
 async def _measure_best(

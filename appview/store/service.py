@@ -6,9 +6,12 @@ import re
 from pathlib import Path
 from typing import Final
 
-from memory.queries import Connection, Statement, load_queries
+from memory.errors import Unavailable
+from memory.queries import Connection, Statement, StatementFailed, load_queries
 
 _QUERIES: Final = load_queries(Path(__file__).parent / "sql" / "service.sql")
+
+_HAS_ENDED: Final = frozenset({"42704", "55000"})  # of a transaction whose snapshot is asked for
 
 
 async def load_page_cursor_key(conn: Connection) -> bytes | None:
@@ -43,7 +46,15 @@ async def share_snapshot(conn: Connection) -> str:
 
 
 async def take_snapshot(conn: Connection, name: str) -> None:
-    """Has a transaction that did nothing yet see what another does, by the name that it gave; it plans anew, too."""
+    """Has a transaction that did nothing yet see what another does, by the name that it gave; it plans anew, too.
+
+    Raise Unavailable if the other has ended: its connection was lost.
+    """
     assert re.fullmatch(r"[0-9A-F-]+", name)  # it stands in the statement, which takes no parameters
     both = f"set transaction snapshot '{name}'; {_QUERIES.plan_anew.sql}"  # at once, for it takes as long as one
-    await Statement("take_snapshot", "", both, ()).execute(conn)
+    try:
+        await Statement("take_snapshot", "", both, ()).execute(conn)
+    except StatementFailed as failure:
+        if failure.sqlstate in _HAS_ENDED:
+            raise Unavailable("The transaction whose snapshot is taken has ended.") from None
+        raise

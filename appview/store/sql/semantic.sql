@@ -17,7 +17,7 @@ from (
     select e.embedding
     from repos r
     cross join lateral (
-        select e.embedding
+        select e.rkey, e.embedding
         from embeddings e
         where e.repo = r.repo and e.space = r.space and e.model = :model::text and e.chunk = 0
             -- The same once more: so it is known how many the one has, and no more of them are read than it takes.
@@ -26,7 +26,7 @@ from (
         limit :sample
     ) e
     where r.visible and r.repo = any(:repos) and (r.space = '' and :public::bool or r.space = any(:spaces::text[]))
-    order by r.repo, r.space
+    order by r.repo, r.space, e.rkey -- to the last: else the plan decides which are the sample, and it knows of all rows
     limit :sample
 ) v;
 
