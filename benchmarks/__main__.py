@@ -21,6 +21,7 @@ from benchmarks import (
     memory_use,
     reading,
     set_hash,
+    space_sync,
     verify,
     whole_repo,
 )
@@ -40,6 +41,7 @@ BENCHMARKS: dict[str, Callable[[], Coroutine[None, None, Result]]] = {
     "embed_latency": embed_latency.run,
     "whole_repo": whole_repo.run,
     "set_hash": set_hash.run,
+    "space_sync": space_sync.run,
     "backfill": backfill.run,
     "catchup": catchup.run,
     "hostile": hostile.run,

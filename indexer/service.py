@@ -58,6 +58,7 @@ from memory.settings import EmbeddingSettings, IndexerSettings, Settings
 from memory.space_protocol import SYNCER_FRAGMENT
 
 CONNECTIONS: Final = 8  # of the daemon, beside two a source
+SPACE_CONNECTIONS: Final = 20  # as many pulls as are under way at a time, and what looks for more
 EMBED_CONNECTIONS: Final = 3  # of which building an index takes one for as long as it lasts
 
 
@@ -164,7 +165,9 @@ async def spaces(settings: Settings, *, with_parent: bool) -> int:
         ),
         syncer=_syncer(settings),
     )
-    return await space_process.run(work, lambda: _connect(settings, connections=CONNECTIONS), with_parent=with_parent)
+    return await space_process.run(
+        work, lambda: _connect(settings, connections=SPACE_CONNECTIONS), with_parent=with_parent
+    )
 
 
 def spaces_set_up(settings: Settings) -> SpacesSetUp:

@@ -18,6 +18,7 @@ from collections import OrderedDict
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import lru_cache
 from ipaddress import ip_address
 from typing import Final
 from urllib.parse import urlsplit
@@ -185,6 +186,7 @@ class Hosts:
             del self._hosts[oldest]
 
 
+@lru_cache(MAX_HOSTS_KNOWN)
 def site_of(host: str) -> str:
     """The last two labels of a host's name; an address or a bare name stands for itself, with its port."""
     parts = urlsplit(host)

@@ -16,6 +16,8 @@ from memory.tasks import TaskGroup
 from memory.telemetry import get_logger
 
 POLL_S: Final = 0.5
+# Each claim is a statement or more, so what ends within a moment is replaced together.
+TOGETHER_S: Final = 0.05
 
 
 class Claim(Protocol):
@@ -49,6 +51,7 @@ class ClaimQueue(Generic[_Claim]):
         self.failed = 0  # claims whose answer went wrong
         self.refused = 0  # times that there was no claiming
         self._changed = asyncio.Event()
+        self._woken = asyncio.Event()
 
     @property
     def under_way(self) -> int:
@@ -57,13 +60,17 @@ class ClaimQueue(Generic[_Claim]):
 
     def wake(self) -> None:
         """Has it look at once whether there is something to do."""
+        self._woken.set()
         self._changed.set()
 
     async def run(self) -> None:
         """Works until cancelled."""
         async with TaskGroup() as tasks:
             while True:
-                self._changed.clear()  # before it is looked: who ends, or what comes, while claims are taken counts
+                # Before it is looked: who ends, or what comes, while claims are taken counts.
+                self._changed.clear()
+                self._woken.clear()
+                rested = asyncio.get_running_loop().time() + TOGETHER_S
                 free = self._at_once - len(self._under_way)
                 for claim in await self._take(free):
                     task = tasks.create_task(self._work_off(claim))
@@ -73,6 +80,7 @@ class ClaimQueue(Generic[_Claim]):
                     await wait_at_most(self._changed, self._poll_s)
                 else:
                     await self._until_free()
+                await wait_at_most(self._woken, rested - asyncio.get_running_loop().time())
 
     async def _until_free(self) -> None:
         while len(self._under_way) >= self._at_once:

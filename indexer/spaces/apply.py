@@ -117,11 +117,11 @@ class SpaceApplier:
     async def _take(self, change: Change, slice_: Slice, pulled: Pulled | None, *, in_halves: bool) -> None:
         claim, now = change.claim, self._clock()
         async with self._writer.transaction(now) as taking:
-            if not await space_repos.lock(taking.conn, claim):
+            locked = await space_repos.lock(taking.conn, claim, now)
+            if locked is None:
                 raise PullOvertaken
-            if await denials.denied(taking.conn, [(claim.author, PUBLIC)], []):
+            if locked.any_denied and await denials.denied(taking.conn, [(claim.author, PUBLIC)], []):
                 raise Denied
-            await space_repos.track(taking.conn, claim, now)
             if in_halves:
                 await self._take_or_halve(taking, change, slice_, last=pulled is not None)
             else:
@@ -134,11 +134,12 @@ class SpaceApplier:
         conn, claim, shared_now = taking.conn, change.claim, self._shared_clock()
         if change.refill:
             pulled = pulled.refilled(self._refill_after(claim.now))
-        await space_repos.end(conn, claim, pulled, shared_now)
-        await spaces.show(conn, claim.space, [claim.author], shared_now)
         space = parse_space_uri(claim.space)
         assert space is not None
-        await spaces.settle(conn, space.authority, claim.space, claim.token, self._freshness, release=False)
+        await space_repos.end(conn, claim, space.authority, pulled, shared_now)
+        await spaces.settle(
+            conn, space.authority, claim.space, claim.token, self._freshness, release=False, is_locked=True
+        )
 
     async def _take_or_halve(self, taking: Taking, change: Change, slice_: Slice, *, last: bool) -> None:
         """An op that the database cannot hold becomes an invalid record, and takes no other along."""

@@ -39,7 +39,8 @@ PATIENCE_S: Final = LOOK_AGAIN_S / 2
 QUESTIONS_PER_SITE: Final = 8
 # As long as nothing is confirmed nothing is served, so nobody is left alone for long.
 PAUSE_MAX_S: Final = 300.0
-_KEPT_ALIVE_FOR_REPOS: Final = 16
+# Enough for the next page, or the next repo, of a host that was just asked: all are looked at for every request.
+_KEPT_ALIVE: Final = 4
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -181,7 +182,13 @@ async def open_space_hosts(
 
     async with (
         Outbound(
-            names, questions, allowed=allowed, network=network, ssl_context=ssl_context, monotonic=monotonic
+            names,
+            questions,
+            allowed=allowed,
+            network=network,
+            ssl_context=ssl_context,
+            kept_alive=_KEPT_ALIVE,
+            monotonic=monotonic,
         ) as asking,
         Outbound(
             names,
@@ -189,7 +196,7 @@ async def open_space_hosts(
             allowed=allowed,
             network=network,
             ssl_context=ssl_context,
-            kept_alive=_KEPT_ALIVE_FOR_REPOS,
+            kept_alive=_KEPT_ALIVE,
             monotonic=monotonic,
         ) as fetching,
     ):

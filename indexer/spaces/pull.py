@@ -195,8 +195,10 @@ class Puller:
         return _Found(incoming.change, verified.commit, verified.state)
 
     async def _begin(self, claim: PullClaim, verified: VerifiedSpaceRepo) -> _Incoming:
-        async with self._database.connection() as conn:
-            held = await space_repos.held(conn, claim)
+        held = None
+        if claim.state is not None:  # else nothing ever was
+            async with self._database.connection() as conn:
+                held = await space_repos.held(conn, claim)
         change = Change(claim, verified.commit.rev, whole=True, fresh=held is None)
         gone = dict(held or {})
         yielded = 0.0

@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Sequence
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -38,6 +39,8 @@ from memory.telemetry import get_logger
 CLAIM: Final = timedelta(minutes=1)  # another process takes over after that
 CLAIM_KEPT_EVERY_S: Final = 20.0
 STORED_AT_ONCE: Final = 500
+# To open one takes as long as to ask the database for it; whether it holds, and is anybody's, is asked each time.
+OPENED_KEPT: Final = 2_000
 # Authors of one Space who are indexed: the first to be listed, and they keep their place while they are not.
 AUTHORS_MAX: Final = 10_000
 # Whatever viewers and hosts say, writers are listed no more often than that.
@@ -77,6 +80,7 @@ class CredentialStore:
         self._database = database
         self._keys = keys
         self._shared_clock = shared_clock
+        self._opened: OrderedDict[tuple[str, SealedCredential], SpaceCredential] = OrderedDict()  # the last used last
         self.unopened = 0  # that no key of ours opens
 
     async def find(self, space: str) -> list[SpaceCredential]:
@@ -86,11 +90,17 @@ class CredentialStore:
         return [opened for each in sealed if (opened := self._open(space, each)) is not None]
 
     def _open(self, space: str, sealed: SealedCredential) -> SpaceCredential | None:
-        try:
-            return open_credential(self._keys, sealed.sealed, space=space, viewer=sealed.viewer)
-        except NotSealedHere:
-            self.unopened += 1
-            return None
+        opened = self._opened.pop((space, sealed), None)
+        if opened is None:
+            try:
+                opened = open_credential(self._keys, sealed.sealed, space=space, viewer=sealed.viewer)
+            except NotSealedHere:
+                self.unopened += 1
+                return None
+        self._opened[space, sealed] = opened
+        if len(self._opened) > OPENED_KEPT:
+            self._opened.popitem(last=False)
+        return opened
 
 
 class SpaceSync:
@@ -123,34 +133,43 @@ class SpaceSync:
         self.purged = 0
         self.failures: dict[str, int] = {}  # reason → listings that ended so
 
-    async def step(self, claim: SpaceClaim, turn: Turn) -> None:
-        """All that is to be done of one. What hosts do wrong is told in its row; raises what the database does.
+    async def step(self, claim: SpaceClaim, turn: Turn) -> bool:
+        """All that is to be done of one; whether there may be something to pull now.
 
-        What is waited for its authority counts for `turn`.
+        What hosts do wrong is told in its row; raises what the database does. What is waited for its authority counts
+        for `turn`.
         """
+        news = False
         async with TaskGroup() as tasks:
             keeping = tasks.create_task(self._keep_on(claim))
             with suppress(Overtaken):
-                await self._step(claim, turn)
+                news = await self._step(claim, turn)
             keeping.cancel()
+        return news
 
-    async def _step(self, claim: SpaceClaim, turn: Turn) -> None:
+    async def _step(self, claim: SpaceClaim, turn: Turn) -> bool:
         if claim.deleted_at is not None:
             await self._purge(claim, claim.deleted_at, "space_deleted")
-            return
-        async with self._database.connection() as conn:
-            notes = await spaces.load_notes(conn, claim)
+            return False
+        notes = await self._notes(claim)
         if notes and notes[0].kind is NoteKind.DELETED:
             await self._purge(claim, notes[0].received_at, "space_deleted")
-            return
+            return False
         found = await self._credentials.find(claim.space)
         if not found:
             await self._wait(claim, notes)
-            return
+            return False
         try:
-            await self._sync(claim, notes, SpaceReads(self._hosts.in_turn(turn), claim.space, found), turn)
+            return await self._sync(claim, notes, SpaceReads(self._hosts.in_turn(turn), claim.space, found), turn)
         except SpaceGone:
             await self._purge(claim, claim.now, "space_deleted")
+            return False
+
+    async def _notes(self, claim: SpaceClaim) -> Sequence[Note]:
+        if not claim.is_told:
+            return ()
+        async with self._database.connection() as conn:
+            return await spaces.load_notes(conn, claim)
 
     async def _wait(self, claim: SpaceClaim, notes: Sequence[Note]) -> None:
         """Nothing can be read: what is held stays for a while, unserved."""
@@ -163,7 +182,14 @@ class SpaceSync:
             await spaces.drop_notes(conn, claim, notes)
             await self._settle(conn, claim, ends_at)
 
-    async def _sync(self, claim: SpaceClaim, notes: Sequence[Note], reads: SpaceReads, turn: Turn) -> None:
+    async def _sync(self, claim: SpaceClaim, notes: Sequence[Note], reads: SpaceReads, turn: Turn) -> bool:
+        """Whether there may be something to pull now."""
+        is_due, listed = claim.now >= claim.sweep_after, None
+        if is_due:
+            listed = await self._list(claim, reads, turn)
+        registers = self._syncer if claim.now >= claim.register_after else None
+        if listed is not None and not notes and registers is None and await self._confirm(claim, listed):
+            return False
         async with self._database.connection() as conn:
             known = await spaces.load_listed(conn, claim.space)
         hints = hints_of(notes, known)
@@ -172,45 +198,55 @@ class SpaceSync:
         # Who was left out is left out again.
         unknown = hints.is_incomplete and len(known) < AUTHORS_MAX
         wanted = opened or (unknown and claim.attempts == 0)
-        listed = False
-        if claim.now >= claim.sweep_after or (wanted and rested):
-            listed = await self._list(claim, reads, known, turn)
-        if not listed:
+        if not is_due and wanted and rested:
+            listed = await self._list(claim, reads, turn)
+        if listed is not None:
+            await self._store(claim, list(changed_by_listing(_bounded(listed, known), known)))
+        else:
             await self._heed(claim, hints.changed, sooner=wanted and not rested)
-        if self._syncer is not None and claim.now >= claim.register_after:
-            await self._register(claim, reads, self._syncer, turn)
+        if registers is not None:
+            await self._register(claim, reads, registers, turn)
         lapse = self._policy.freshness
         async with self._database.transaction() as conn:
             if notes:
                 await spaces.drop_notes(conn, claim, notes)
-            if listed:
-                wait = self._policy.sweep_every * self._randomness.uniform(0.9, 1.0)
-                if not await spaces.note_listing(conn, claim, claim.now + wait):
-                    raise Overtaken
+            if listed is not None and not await spaces.note_listing(conn, claim, self._next_sweep(claim)):
+                raise Overtaken
             await spaces.hide_stale(conn, claim.space, claim.now - lapse.staleness + lapse.margin, self._shared_clock())
             await self._settle(conn, claim, None)
+        return True
 
-    async def _list(self, claim: SpaceClaim, reads: SpaceReads, known: dict[str, Standing], turn: Turn) -> bool:
-        """Stores what a listing changed; whether there was one."""
+    async def _list(self, claim: SpaceClaim, reads: SpaceReads, turn: Turn) -> dict[str, Listed] | None:
+        """All writers who can be asked for; None: that failed, and is told in its row."""
         try:
             async with turn.waiting():
                 host = (await self._authorities.resolve(claim.authority)).host
                 if host is None:
                     raise Rejected(reason="no_space_host")
-                listed = _bounded(await reads.list_repos(host), known)
+                listed = await reads.list_repos(host)
         except SpaceGone:
             raise
         except (Rejected, Unavailable) as failure:
             await self._note_failure(claim, failure)
-            return False
-        changed = list(changed_by_listing(listed, known))
+            return None
+        self.listed += 1
+        self._tally.count(Work.LISTING, DONE)
+        return {author: each for author, each in listed.items() if is_resolvable(author)}
+
+    async def _confirm(self, claim: SpaceClaim, listed: Mapping[str, Listed]) -> bool:
+        """Ends the claim if a listing brings nothing new, as most do; whether it was so."""
+        async with self._database.connection() as conn:
+            return await spaces.confirm_listing(conn, claim, listed, self._next_sweep(claim), self._policy.freshness)
+
+    def _next_sweep(self, claim: SpaceClaim) -> datetime:
+        return claim.now + self._policy.sweep_every * self._randomness.uniform(0.9, 1.0)
+
+    async def _store(self, claim: SpaceClaim, changed: Sequence[Listed]) -> None:
+        """What a listing changed."""
         for start in range(0, len(changed), STORED_AT_ONCE):
             async with self._database.transaction() as conn:
                 part = changed[start : start + STORED_AT_ONCE]
                 await spaces.store_listed(conn, claim, part, self._shared_clock())
-        self.listed += 1
-        self._tally.count(Work.LISTING, DONE)
-        return True
 
     async def _heed(self, claim: SpaceClaim, hints: Sequence[Listed], *, sooner: bool) -> None:
         """Stores what notifications say of listed authors; `sooner`: and has all listed once that may be."""
@@ -279,8 +315,8 @@ class SpaceSync:
 
 
 def _bounded(listed: dict[str, Listed], known: dict[str, Standing]) -> dict[str, Listed]:
-    """As many authors as are indexed of one Space, of those who can be asked for: whoever is known stays."""
-    found = {author: each for author, each in listed.items() if is_resolvable(author)}
+    """As many authors as are indexed of one Space: whoever is known stays."""
+    found = dict(listed)
     held = sum(author in found or standing.hash is not None for author, standing in known.items())
     room = AUTHORS_MAX - held
     new = [author for author in found if author not in known]

@@ -163,10 +163,12 @@ class SpaceWorker:
     async def _work_on_space(self, claim: SpaceClaim) -> None:
         try:
             with self._space_lanes.turn(claim.attempts + 1, claim.authority) as turn:
-                await self.sync.step(claim, turn)
+                news = await self.sync.step(claim, turn)
         except (Unavailable, StatementFailed) as failure:  # it is due again when the claim ends
             get_logger().warning("space_put_off", sqlstate=failure.context.get("sqlstate"))
-        self._pulls.wake()
+            return
+        if news:
+            self._pulls.wake()
 
     # Repos
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from indexer.store import repos as repo_rows
@@ -141,23 +141,28 @@ async def keep(conn: Connection, claim: PullClaim, for_: timedelta, now: datetim
     await _SQL.keep_pull.execute(conn, repo=claim.author, space=claim.space, token=claim.token, claim=for_, now=now)
 
 
-async def lock(conn: Connection, claim: PullClaim) -> bool:
-    """Whether the pull still has its repo, which is locked then. Before anything else in a transaction."""
-    found = await _SQL.lock_pull.fetchrow(conn, repo=claim.author, space=claim.space, token=claim.token)
-    return found is not None
+class Locked(NamedTuple):
+    """A repo that a pull has, with the row that readers use."""
+
+    any_denied: bool  # an operator took down something, of this repo or of others
 
 
-async def track(conn: Connection, claim: PullClaim, at: datetime) -> None:
-    """Makes the row that readers use, if there is none."""
-    await _SQL.track_space_repo.execute(conn, repo=claim.author, space=claim.space, at=at)
+async def lock(conn: Connection, claim: PullClaim, at: datetime) -> Locked | None:
+    """Locks the repo of a pull, and makes the row that readers use if there is none; None: somebody else has it by now.
+
+    Before anything else in a transaction.
+    """
+    found = await _SQL.lock_pull.fetchrow(conn, repo=claim.author, space=claim.space, token=claim.token, at=at)
+    return None if found is None else Locked(found["any_denied"])
 
 
-async def end(conn: Connection, claim: PullClaim, pulled: Pulled, now: datetime | None) -> None:
-    """Says what is held now, as it was confirmed when it was claimed."""
+async def end(conn: Connection, claim: PullClaim, authority: str, pulled: Pulled, now: datetime | None) -> None:
+    """Says what is held now, as it was confirmed when it was claimed, and has readers see it; locks the Space's row."""
     await _SQL.end_pull.execute(
         conn,
         repo=claim.author,
         space=claim.space,
+        authority=authority,
         token=claim.token,
         rev=pulled.rev,
         hash=pulled.hash,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -44,6 +44,7 @@ class SpaceClaim:
     register_after: datetime
     credentialed_until: datetime
     deleted_at: datetime | None
+    is_told: bool  # there are notes
 
     @property
     def told(self) -> dict[str, object]:
@@ -196,6 +197,25 @@ async def note_listing(conn: Connection, claim: SpaceClaim, sweep_after: datetim
     return found is not None
 
 
+async def confirm_listing(
+    conn: Connection, claim: SpaceClaim, listed: Mapping[str, Listed], sweep_after: datetime, freshness: Freshness
+) -> bool:
+    """Ends the claim of a Space in which nothing waits, if a listing brings nothing new; False: there is more to do."""
+    found = await _SQL.confirm_listing.fetchrow(
+        conn,
+        repo=claim.authority,
+        space=claim.space,
+        token=claim.token,
+        listed_at=claim.now,
+        sweep_after=sweep_after,
+        staleness=freshness.staleness,
+        repos=[each.author for each in listed.values()],
+        revs=[each.rev for each in listed.values()],
+        hashes=[each.hash for each in listed.values()],
+    )
+    return found is not None
+
+
 async def note_failed_listing(
     conn: Connection, claim: SpaceClaim, failure: str | None, sweep_after: datetime, *, attempted: bool
 ) -> None:
@@ -248,13 +268,15 @@ async def settle(
     *,
     release: bool,
     not_before: datetime | None = None,
+    is_locked: bool = False,
 ) -> None:
     """Says until when the Space may be served, and when there is something to do.
 
     With `release` the claim ends, and nothing is done before `not_before`. Last in a transaction, for its row is that
-    of all who work on the Space's repos.
+    of all who work on the Space's repos; `is_locked`: it is this transaction's already.
     """
-    await _SQL.lock_space.execute(conn, repo=authority, space=space)
+    if not is_locked:
+        await _SQL.lock_space.execute(conn, repo=authority, space=space)
     await _SQL.settle_space.execute(
         conn,
         repo=authority,

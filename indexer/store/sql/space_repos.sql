@@ -84,43 +84,54 @@ update space_repos set pull_after = coalesce(:now::timestamptz, clock_timestamp(
 where repo = :repo and space = :space and pull_token = :token;
 
 -- name: lock_pull
--- Whether a pull still has its repo; locked until the transaction ends, before the repo's row in `repos`.
-select listed_rev, listed_hash from space_repos
-where repo = :repo and space = :space and pull_token = :token
-for update;
-
--- name: track_space_repo
--- The row that readers use; nobody sees it yet.
-insert into repos (repo, space, state, visible, tracked_at, changed_at)
-values (:repo, :space, 'pending', false, :at, :at)
-on conflict (repo, space) do nothing;
+-- Whether a pull still has its repo; locked until the transaction ends, before its row in `repos`, which readers use: one
+-- that nobody sees yet is made if there is none. And whether anybody at all was taken down.
+with held as materialized (
+    select repo, space from space_repos
+    where repo = :repo and space = :space and pull_token = :token
+    for update
+), tracked as (
+    insert into repos (repo, space, state, visible, tracked_at, changed_at)
+    select repo, space, 'pending', false, :at::timestamptz, :at::timestamptz from held
+    on conflict (repo, space) do nothing
+)
+select exists (select from denials) as any_denied from held;
 
 -- name: end_pull
--- What is held now is what the host had then. It rests before the next; what was listed meanwhile is pulled after. In step is
--- what has the hash that was listed, whatever its rev: else it is pulled again and again, ever more seldom, until it is.
-update space_repos p set
-    rev = :rev, hash = :hash, set_state = :set_state, confirmed_at = :confirmed_at,
-    in_step = n.in_step, hidden = case when p.listed_rev is null then 'unlisted' end,
-    whole = :whole_after::timestamptz is not null, host = :host, pull_token = null,
-    rests_until = n.now + :rest::interval,
-    attempts = case when n.in_step or not n.is_as_listed then 0 else p.attempts end, failure = null,
-    pull_after = case
-        when p.listed_rev is null then null
-        when not n.in_step
-        then n.now + case when n.is_as_listed then greatest(:rest::interval, :again::interval) else :rest::interval end
-        else :whole_after::timestamptz
-    end
-from (
-    select q.repo, q.space, c.now, l.is_as_listed,
-        coalesce(q.listed_hash = :hash, false) as in_step
-    from space_repos q
-    cross join lateral (
-        select (q.listed_rev, q.listed_hash) is not distinct from (:listed_rev::text, :listed_hash::bytea) as is_as_listed
-    ) l
-    cross join (select coalesce(:now::timestamptz, clock_timestamp()) as now) c
-    where q.repo = :repo and q.space = :space
-) n
-where (p.repo, p.space) = (n.repo, n.space) and p.pull_token = :token;
+-- What is held now is what the host had then, and readers see it if they may. It rests before the next; what was listed
+-- meanwhile is pulled after. In step is what has the hash that was listed, whatever its rev: else it is pulled again and
+-- again, ever more seldom, until it is. The Space's row is locked, which is that of all who work on its repos: settle it.
+with ended as (
+    update space_repos p set
+        rev = :rev, hash = :hash, set_state = :set_state, confirmed_at = :confirmed_at,
+        in_step = n.in_step, hidden = case when p.listed_rev is null then 'unlisted' end,
+        whole = :whole_after::timestamptz is not null, host = :host, pull_token = null,
+        rests_until = n.now + :rest::interval,
+        attempts = case when n.in_step or not n.is_as_listed then 0 else p.attempts end, failure = null,
+        pull_after = case
+            when p.listed_rev is null then null
+            when not n.in_step
+            then n.now + case when n.is_as_listed then greatest(:rest::interval, :again::interval) else :rest::interval end
+            else :whole_after::timestamptz
+        end
+    from (
+        select q.repo, q.space, c.now, l.is_as_listed,
+            coalesce(q.listed_hash = :hash, false) as in_step
+        from space_repos q
+        cross join lateral (
+            select (q.listed_rev, q.listed_hash) is not distinct from (:listed_rev::text, :listed_hash::bytea) as is_as_listed
+        ) l
+        cross join (select coalesce(:now::timestamptz, clock_timestamp()) as now) c
+        where q.repo = :repo and q.space = :space
+    ) n
+    where (p.repo, p.space) = (n.repo, n.space) and p.pull_token = :token
+    returning p.repo, p.space, n.now, p.account_active and p.hidden is null as shown
+), shown as (
+    update repos r set visible = e.shown, changed_at = e.now, status_changed_at = e.now
+    from ended e
+    where (r.repo, r.space) = (e.repo, e.space) and r.visible <> e.shown
+)
+select from spaces where repo = :authority and space = :space for update;
 
 -- name: put_back_pull
 -- Nothing came of it; it is tried again later. What was no attempt does not count as one.

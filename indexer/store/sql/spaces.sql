@@ -49,7 +49,8 @@ from chosen n
 cross join clock c
 where (s.repo, s.space) = (n.repo, n.space)
 returning s.repo, s.space, c.now, s.listed_at, s.sweep_after, s.attempts, s.registered_until, s.register_after,
-    s.credentialed_until, s.deleted_at;
+    s.credentialed_until, s.deleted_at,
+    exists (select from space_inbox i where (i.repo, i.space) = (s.repo, s.space)) as is_told;
 
 -- name: keep_space
 -- It is still worked on.
@@ -184,6 +185,25 @@ update spaces set
     listed_at = :listed_at, sweep_after = :sweep_after, attempts = 0, failure = null
 where repo = :repo and space = :space and claim_token = :token and deleted_at is null
 returning repo;
+
+-- name: confirm_listing
+-- A listing that brings nothing new, of a Space in which nothing waits: all of it is confirmed, and the claim ends. No row
+-- if it is otherwise.
+update spaces s set
+    listed_at = :listed_at, sweep_after = :sweep_after, attempts = 0, failure = null, state = 'ready',
+    fresh_until = :listed_at::timestamptz + :staleness::interval, due_at = :sweep_after, claimed_until = 'epoch'
+where s.repo = :repo and s.space = :space and s.claim_token = :token and s.deleted_at is null
+    and not exists (
+        select from unnest(:repos::text[], :revs::text[], :hashes::bytea[]) as n (repo, rev, hash)
+        full join (
+            select p.repo, p.listed_rev, p.listed_hash, p.in_step and p.pull_after is null as is_quiet
+            from space_repos p
+            where p.space = :space
+                and (p.listed_rev is not null or p.pull_after is not null or (p.rev is not null and p.hidden is null))
+        ) p on p.repo = n.repo
+        where (n.rev, n.hash, true) is distinct from (p.listed_rev, p.listed_hash, p.is_quiet)
+    )
+returning s.repo;
 
 -- name: note_failed_listing
 -- Its writers could not be listed.
