@@ -49,6 +49,7 @@ bench: setup ## run the benchmarks, or one: make bench ONLY=verify; the last lin
 soak: setup ## run the long versions of the property and crash tests
 	HYPOTHESIS_PROFILE=soak TEST_INDEX_CASES=200000 TEST_KILL_POINTS=200 TEST_MUTATED_FRAMES=1000000 \
 		TEST_MUTATED_STREAMS=1000 TEST_E2E_SCENARIOS=100 TEST_FETCH_CASES=50000 TEST_SCHEMA_REQUESTS=2000 TEST_ISOLATION_REQUESTS=1000000 \
+		TEST_SPACE_ROUNDS=300 TEST_MASK_CASES=200 \
 		$(BIN)/python -m pytest -q --timeout 0 -m "soak or not soak"
 
 lock: ## bring both lock files in line with pyproject.toml (UPGRADE=1: to the newest of everything)

@@ -513,11 +513,7 @@ CREATE INDEX quarantine_by_age ON public.quarantine USING btree (last_met_at);
 
 CREATE INDEX repos_by_audit ON public.repos USING btree (COALESCE(audited_at, tracked_at)) WHERE (space = ''::text);
 
-CREATE INDEX repos_by_id ON public.repos USING btree (SUBSTRING(sha256((
-CASE
-    WHEN (space = ''::text) THEN ('at://'::text || repo)
-    ELSE ((space || '/'::text) || repo)
-END)::bytea) FROM 1 FOR 16));
+CREATE INDEX repos_by_id ON public.repos USING btree (SUBSTRING(sha256((('at://'::text || repo))::bytea) FROM 1 FOR 16)) WHERE (space = ''::text);
 
 CREATE INDEX repos_by_list ON public.repos USING btree (listed_by) WHERE (listed_by IS NOT NULL);
 
@@ -528,6 +524,8 @@ CREATE INDEX repos_by_state ON public.repos USING btree (state) WHERE (state <> 
 CREATE INDEX repos_by_tracking ON public.repos USING btree (tracked_at) WHERE (space = ''::text);
 
 CREATE INDEX repos_in_space_by_age ON public.repos USING btree (space, first_indexed_at, repo) WHERE (space <> ''::text);
+
+CREATE INDEX repos_in_space_by_id ON public.repos USING btree (space, SUBSTRING(sha256((((space || '/'::text) || repo))::bytea) FROM 1 FOR 16)) WHERE (space <> ''::text);
 
 CREATE INDEX repos_public_by_age ON public.repos USING btree (first_indexed_at, repo) WHERE (space = ''::text);
 

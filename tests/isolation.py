@@ -2,9 +2,10 @@
 
 cast = draw_cast(random.Random(seed), now)
 await draw_rows(seed, cast, SPACES).write(database)      # all that there is
-await write_cast(database, cast, None)
-await draw_rows(seed, cast, readable).write(other)       # what one app may read, and nothing else
-await write_cast(other, cast, readable)
+await write_cast(database, cast)
+await draw_rows(seed, cast, readable).write(other)       # what may be read by one app, and nothing else
+await write_readable(other, cast, readable)
+cast.readable(app)                                       # as it is now: the cast changes with what its viewers do
 
 Every memory of a Space has a word that stands nowhere else, often in its kind, scope, agent or client too, and there
 are record keys that are in one Space only: by these `load_marks` knows them wherever they show.
@@ -13,79 +14,105 @@ are record keys that are in one Space only: by these `load_marks` knows them whe
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final
 
+from appview.faces.stores.ids import Ids
 from appview.keys import Key
+from appview.store.stores import StoreKey
 from appview.tokens import AccessToken, make_access_token
 from memory.database import Database
+from memory.queries import Connection
 from tests.builders import SigningKey, tid
 from tests.fakes.identities import did_of
 from tests.granted import HOUR
 from tests.memory_rows import ALICE, BOB, CAROL, START, MemoryRows
 
 VIEWERS: Final = tuple(did_of(name) for name in ("ada", "ben", "cleo"))
-KEYS: Final = {did_of(name): SigningKey(name) for name in ("ada", "ben", "cleo")}
 AUTHORS: Final = (ALICE, BOB, CAROL, *VIEWERS[:2])
-AUTHORITIES: Final = ("did:plc:spaceaaaaaaaaaaaaaaaaaa", "did:plc:otheraaaaaaaaaaaaaaaaaa", VIEWERS[0])
+AUTHORITIES: Final = (did_of("a family"), did_of("an office"), VIEWERS[0])
+KEYS: Final = {did: SigningKey(did) for did in (*VIEWERS, *AUTHORITIES)}
+SPACE_TYPE: Final = "com.example.group"
 SPACES: Final = tuple(
-    f"at://{authority}/space/com.example.group/{skey}" for authority in AUTHORITIES for skey in ("family", "work")
+    f"at://{authority}/space/{SPACE_TYPE}/{skey}" for authority in AUTHORITIES for skey in ("family", "work")
 )
-UNKNOWN: Final = "at://did:plc:spaceaaaaaaaaaaaaaaaaaa/space/com.example.group/nothing"
+UNKNOWN: Final = f"at://{AUTHORITIES[0]}/space/{SPACE_TYPE}/nothing"
 RKEYS: Final = tuple(f"3kaaaaaaaaa2{letter}" for letter in "abcdef")
 WORDS: Final[tuple[str, ...]] = ("tea", "green", "coffee", "prefers", "river", "morning", "lisbon")
 GONE: Final = "deactivated"
+IDS: Final = Ids(b"i" * 32)
 
 
 @dataclass(frozen=True, slots=True)
 class App:
-    """One access token of a viewer, and what may be read by it. `text` is what is sent, true or not."""
+    """What one app of a viewer's sends as its access token; null: that is none that was ever made."""
 
     text: str
-    readable: frozenset[str] = frozenset()
+    token: AccessToken | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """When a Space was granted to an access token, and until when."""
+
+    at: datetime
+    ends: datetime
 
 
 @dataclass
 class Cast:
-    """All who ask, what they may read, and the statements that make it so."""
+    """All who ask, and what they did by now: what the index and its API have to make of it."""
 
+    began: datetime
     now: datetime
     apps: list[App] = field(default_factory=list[App])
-    tokens: list[tuple[AccessToken, datetime]] = field(default_factory=list[tuple[AccessToken, datetime]])
-    grants: list[tuple[AccessToken, str, datetime]] = field(default_factory=list[tuple[AccessToken, str, datetime]])
-    states: dict[str, str] = field(default_factory=dict[str, str])  # Space → "fresh", "stale", "deleted" or "told"
+    tokens: dict[str, tuple[AccessToken, datetime]] = field(default_factory=dict[str, tuple[AccessToken, datetime]])
+    grants: dict[tuple[str, str, str], Grant] = field(default_factory=dict[tuple[str, str, str], Grant])
+    # Space → "fresh", "stale", "told" (that it was deleted), "deleted" (and known to be), "gone" (and purged)
+    states: dict[str, str] = field(default_factory=dict[str, str])
+    told_at: dict[str, datetime] = field(default_factory=dict[str, datetime])
     inactive: dict[str, str] = field(default_factory=dict[str, str])  # viewer → how
+    inactive_at_first: dict[str, str] = field(default_factory=dict[str, str])
 
-    def holds(self, token: AccessToken, space: str) -> bool:
-        """Whether a grant holds, as this project means it; in its simplest words."""
-        return (
-            self.states[space] == "fresh"
-            and token.did not in self.inactive
-            and any(of is token and to == space and ends > self.now for of, to, ends in self.grants)
-        )
+    def is_kept(self, token: AccessToken) -> bool:
+        return token.id in self.tokens and self.tokens[token.id][1] > self.now
 
-    def readable_sets(self) -> set[frozenset[str]]:
-        return {frozenset(), *(app.readable for app in self.apps)}
+    def granted(self, token: AccessToken) -> list[tuple[str, Grant]]:
+        """What a viewer finds in the list of what was granted, by Space."""
+        own = [(space, grant) for (did, of, space), grant in self.grants.items() if (did, of) == (token.did, token.id)]
+        return sorted((space, grant) for space, grant in own if grant.ends > self.now)
+
+    def readable(self, app: App) -> frozenset[str]:
+        """The Spaces that may be read with it now, as this project means it; in its simplest words."""
+        token = app.token
+        if token is None or not self.is_kept(token) or token.did in self.inactive:
+            return frozenset()
+        return frozenset(space for space, _ in self.granted(token) if self.states[space] == "fresh")
+
+    def wait(self, time: timedelta) -> None:
+        self.now += time
 
 
 def draw_cast(draw: random.Random, now: datetime) -> Cast:
     """Three viewers with four apps each; one of them is not active. Some tokens are forged, expired or revoked."""
-    cast = Cast(now)
+    cast = Cast(now, now)
     states = ["fresh", "fresh", "fresh", "stale", "deleted", "told"]
     draw.shuffle(states)
     cast.states = dict(zip(SPACES, states, strict=True))
-    cast.inactive = {VIEWERS[2]: draw.choice((GONE, "tombstoned", "relay"))}
+    cast.told_at = {space: now for space, state in cast.states.items() if state in ("told", "deleted")}
+    cast.inactive_at_first = {VIEWERS[2]: draw.choice((GONE, "tombstoned", "relay"))}
+    cast.inactive = dict(cast.inactive_at_first)
     for viewer in VIEWERS:
         for number in range(4):
             token = make_access_token(viewer, draw.randbytes)
-            ends = now if number == 3 else now + HOUR * 24
-            cast.tokens.append((token, ends))
+            cast.tokens[token.id] = token, now if number == 3 else now + HOUR * 24
             for space in draw.sample(SPACES, k=draw.choice((2, 3, 4))):
-                cast.grants.append((token, space, draw.choice((now + HOUR, now + HOUR, now))))
-            readable = frozenset(space for space in SPACES if ends > now and cast.holds(token, space))
-            cast.apps.append(App(token.text, readable))
+                ends = draw.choice((now + HOUR, now + HOUR, now))
+                cast.grants[viewer, token.id, space] = Grant(now, ends)
+            cast.apps.append(App(token.text, token))
             # Of the same id, by somebody who knows no more than that.
             forged = make_access_token(viewer, _first(bytes.fromhex(token.id), draw))
             cast.apps.append(App(forged.text))
@@ -93,8 +120,8 @@ def draw_cast(draw: random.Random, now: datetime) -> Cast:
             cast.apps.append(App(stolen.text))
         # Revoked: there are grants of it, but it is gone.
         revoked = make_access_token(viewer, draw.randbytes)
-        cast.grants.append((revoked, SPACES[0], now + HOUR))
-        cast.apps.append(App(revoked.text))
+        cast.grants[viewer, revoked.id, SPACES[0]] = Grant(now, now + HOUR)
+        cast.apps.append(App(revoked.text, revoked))
     return cast
 
 
@@ -106,11 +133,11 @@ def _first(identifier: bytes, draw: random.Random) -> Callable[[int], bytes]:
 def draw_rows(seed: int, cast: Cast, spaces: Iterable[str]) -> MemoryRows:
     """Public memories, and those of these Spaces. What is in a Space is the same, whichever others are there."""
     rows = MemoryRows()
-    rows.frame_time = cast.now
+    rows.frame_time = cast.began
     for author in AUTHORS:
         if author != CAROL:  # she has nothing public
             rows.repo(author, handle=f"{author[8:16]}.test")
-    for viewer, how in cast.inactive.items():
+    for viewer, how in cast.inactive_at_first.items():
         rows.repo(viewer, handle="gone.test", visible=how != GONE, status=GONE if how == GONE else None)
     for space in ("", *sorted(spaces)):
         _fill(rows, space, random.Random(f"{seed} {space}"))
@@ -169,49 +196,94 @@ def mark_of(space: str, author: str, rkey: str) -> str:
     return "zq" + "".join(letters.choices("abcdefghijklmnopqrstuvwxyz", k=10))
 
 
-async def load_marks(database: Database) -> dict[str, set[bytes]]:
-    """By Space, all by which what is in it is known: words, record keys of its own, CIDs, and its at-uri."""
-    found: dict[str, set[bytes]] = {}
+class Marks:
+    """All by which what is in Spaces is known: words, record keys of its own, CIDs, ids, and its at-uri."""
+
+    def __init__(self, cids: Iterable[tuple[str, str]]) -> None:
+        self._named: dict[bytes, str] = {cid.encode(): space for space, cid in cids}
+        self._parts: list[tuple[bytes, str]] = []
+        for space in SPACES:
+            self._parts += [(space.encode(), space)]
+            self._parts += [(own_rkey(space, author).encode(), space) for author in AUTHORS]
+            for author in AUTHORS:
+                self._named[IDS.of_store(StoreKey(author, space)).encode()] = space
+                for rkey in (*RKEYS, own_rkey(space, author)):
+                    self._named[IDS.of_memory(Key(author, space, rkey)).encode()] = space
+                self._named |= {mark_of(space, author, rkey).encode(): space for rkey in (*RKEYS, "own")}
+
+    def found(self, data: bytes) -> set[str]:
+        """The Spaces of which there is something in it."""
+        spaces = {self._named[name] for name in _NAMED.findall(data) if name in self._named}
+        return spaces | {space for part, space in self._parts if part in data}
+
+
+_NAMED: Final = re.compile(rb"(?=(zq[a-z]{10}|bafy[a-z2-7]{55}|(?:memstore|mem)_[0-9a-f]{32}))")
+
+
+async def load_marks(database: Database) -> Marks:
+    """Of all that there is."""
     async with database.connection() as conn:
-        cids = await conn.fetch("select space, cid from memories union select space, cid from memory_versions")
-    for space in SPACES:
-        found[space] = {space.encode()}
-        found[space] |= {mark_of(space, author, rkey).encode() for author in AUTHORS for rkey in (*RKEYS, "own")}
-        found[space] |= {own_rkey(space, author).encode() for author in AUTHORS}
-        found[space] |= {row["cid"].encode() for row in cids if row["space"] == space and row["cid"] is not None}
-    return found
+        rows = await conn.fetch("select space, cid from memories union select space, cid from memory_versions")
+    return Marks((row["space"], row["cid"]) for row in rows if row["space"] and row["cid"] is not None)
 
 
-async def write_cast(database: Database, cast: Cast, spaces: Iterable[str] | None) -> None:
-    """Tokens, grants and Spaces; null: all of them, else only those Spaces and grants that hold."""
-    held = SPACES if spaces is None else sorted(spaces)
+async def write_cast(database: Database, cast: Cast) -> None:
+    """Tokens, grants and Spaces as they are at first."""
     async with database.transaction() as conn:
-        for token, ends in cast.tokens:
+        for token, ends in cast.tokens.values():
+            await keep_token(conn, token, cast.now, ends)
+        for (did, token, space), grant in cast.grants.items():
             await conn.execute(
-                "insert into access_tokens values ($1, $2, $3, 'x', $4, $5)",
-                *(token.did, token.id, token.digest(), cast.now, ends),
+                "insert into grants values ($1, $2, $3, $4, $5)", did, token, space, grant.at, grant.ends
             )
-        for token, space, ends in cast.grants:
-            if spaces is None or (space in held and cast.holds(token, space)):
-                await conn.execute(
-                    "insert into grants values ($1, $2, $3, $4, $5)", token.did, token.id, space, cast.now, ends
-                )
-        for space in held:
-            state = cast.states[space]
-            await conn.execute(
-                "insert into spaces (repo, space, state, opened_at, fresh_until, credentialed_until)"
-                " values (split_part($1, '/', 3), $1, $2, now(), $3::text::timestamptz, now())",
-                *(space, "deleted" if state == "deleted" else "ready", "-infinity" if state == "stale" else "infinity"),
-            )
+        for space, state in cast.states.items():
+            await _hold(conn, space, "deleted" if state == "deleted" else "ready", fresh=state != "stale")
             if state == "told":
                 await conn.execute(
                     "insert into space_inbox (repo, space, kind) values (split_part($1, '/', 3), $1, 'deleted')", space
                 )
-        for viewer, how in cast.inactive.items():
-            if how == "tombstoned":
-                await conn.execute("update identities set tombstoned = true where repo = $1", viewer)
+        await _tombstone(conn, cast)
+        for viewer, how in cast.inactive_at_first.items():
             if how == "relay":
-                await conn.execute(
-                    "insert into account_status values ($1, 'https://relay.example', 'relay', 1, false, null, now())",
-                    viewer,
-                )
+                await tell_inactive(conn, viewer)
+
+
+async def write_readable(database: Database, cast: Cast, spaces: Iterable[str]) -> None:
+    """Only these Spaces, and that whoever has a token may read them: for what is asked with tokens that may."""
+    async with database.transaction() as conn:
+        for space in spaces:
+            await _hold(conn, space, "ready", fresh=True)
+        await _tombstone(conn, cast)
+
+
+async def keep_token(conn: Connection, token: AccessToken, made: datetime, ends: datetime) -> None:
+    await conn.execute(
+        "insert into access_tokens values ($1, $2, $3, 'x', $4, $5)", token.did, token.id, token.digest(), made, ends
+    )
+
+
+async def _hold(conn: Connection, space: str, state: str, *, fresh: bool) -> None:
+    await conn.execute(
+        "insert into spaces (repo, space, state, opened_at, fresh_until, credentialed_until)"
+        " values (split_part($1, '/', 3), $1, $2, now(), $3::text::timestamptz, now())",
+        *(space, state, "infinity" if fresh else "-infinity"),
+    )
+
+
+async def hold(database: Database, space: str) -> None:
+    """A Space that was just synced for the first time."""
+    async with database.transaction() as conn:
+        await _hold(conn, space, "ready", fresh=True)
+
+
+async def _tombstone(conn: Connection, cast: Cast) -> None:
+    """Who is gone for good has no handle any more."""
+    for viewer, how in cast.inactive_at_first.items():
+        if how == "tombstoned":
+            await conn.execute("update identities set tombstoned = true where repo = $1", viewer)
+
+
+async def tell_inactive(conn: Connection, viewer: str) -> None:
+    await conn.execute(
+        "insert into account_status values ($1, 'https://relay.example', 'relay', 1, false, null, now())", viewer
+    )

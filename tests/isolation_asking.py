@@ -6,7 +6,8 @@ async with asking(cluster, seed) as asker:
 
 What a credential is used for has to be answered as if there were nothing but what it may read: by the very bytes that
 come from an index that never held anything else. And nothing by which a memory is known that may not be read may stand
-in an answer, whatever that other index says.
+in an answer, whatever that other index says. In between, viewers and authorities act (`isolation_acts.py`), so that it
+changes who may read what.
 """
 
 from __future__ import annotations
@@ -17,21 +18,20 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from enum import Enum, auto
 from typing import Any, Final
 
 import httpx
 
 from appview.faces.assistants.face import PREFIX as ASSISTANTS
 from appview.faces.stores.endpoints import PREFIX as STORES
-from appview.faces.stores.ids import Ids
 from appview.faces.xrpc import PREFIX as XRPC
 from appview.keys import Key, uri_of
 from appview.store.stores import StoreKey
 from memory.cluster import Cluster
-from tests.api_client import NOW, Api
+from tests.api_client import NOW
 from tests.isolation import (
     AUTHORS,
+    IDS,
     KEYS,
     RKEYS,
     SPACES,
@@ -40,120 +40,89 @@ from tests.isolation import (
     WORDS,
     App,
     Cast,
+    Marks,
     draw_cast,
     load_marks,
     mark_of,
     own_rkey,
 )
-from tests.isolation_indexes import indexes
+from tests.isolation_acts import Actor, acting
+from tests.isolation_answers import BUSY, Ask, Fault, Refusals, Why, bytes_of, is_kept_private
+from tests.isolation_indexes import Indexes, indexes
 from tests.memory_rows import day, text
 from tests.service_tokens import ALGORITHMS, SEARCH, claims, signed
 
 NSID: Final = "dev.bastienrobert.memory."
-IDS: Final = Ids(b"i" * 32)
 _CURSORS: Final = {"cursor": "cursor", "nextPageToken": "pageToken", "next_page": "page"}  # in an answer → in a request
 _POOL: Final = 50
-
-
-@dataclass(frozen=True, slots=True)
-class Ask:
-    """One request, without who asks."""
-
-    verb: str
-    path: str
-    query: tuple[tuple[str, str], ...] = ()
-    body: Mapping[str, Any] | None = None
-    headers: tuple[tuple[str, str], ...] = ()
-
-    @property
-    def face(self) -> str:
-        return next(prefix for prefix in (XRPC, STORES, ASSISTANTS) if self.path.startswith(prefix))
-
-    @property
-    def lxm(self) -> str:
-        """What service auth has to name for it."""
-        return self.path.removeprefix(XRPC) if self.face == XRPC else SEARCH
-
-    def on_from(self, name: str, cursor: str) -> Ask:
-        """The next page."""
-        if self.body is not None:
-            return replace(self, body={**self.body, name: cursor})
-        return replace(self, query=(*(pair for pair in self.query if pair[0] != name), (name, cursor)))
+_ACTS: Final = 0.08  # of all that is done
 
 
 @dataclass(frozen=True, slots=True)
 class Who:
-    """A credential and what may be read by it. Null: none."""
+    """A credential, and the app if it is one's. Null: none. `id`: whom it stands for, if it holds."""
 
     credential: str | None
-    readable: frozenset[str] = frozenset()
-
-
-class Why(Enum):
-    """What is wrong with an answer."""
-
-    SHOWN = auto()  # something by which a memory is known that may not be read
-    DIFFERS = auto()  # from what is answered where there is no such thing
-    FAILED = auto()
-
-
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """A wrong answer."""
-
-    why: Why
-    ask: Ask
-    answer: str
-    instead: str
+    app: App | None = None
+    id: str = ""
 
 
 class Asker:
     """Who asks what, and the indexes that answer: `whole`, and one for each set of Spaces."""
 
-    def __init__(
-        self,
-        draw: random.Random,
-        cast: Cast,
-        whole: Api,
-        twins: Mapping[frozenset[str], Api],
-        marks: Mapping[str, set[bytes]],
-    ) -> None:
+    def __init__(self, draw: random.Random, cast: Cast, made: Indexes, actor: Actor, marks: Marks) -> None:
         self.draw = draw
         self.cast = cast
-        self.whole = whole
-        self.twins = twins
+        self.made = made
+        self.actor = actor
         self.marks = marks
         self.statuses: Counter[tuple[str, int]] = Counter()
         self.seen: Counter[str] = Counter()  # by Space, answers that had something of it
         self.pages: list[tuple[Ask, Who]] = []
         self.tags: list[tuple[Ask, str]] = []
         self.versions: list[str] = []
+        self.refusals = Refusals()
 
     async def ask_one(self) -> Fault | None:
-        """One request, to the whole index and to its twin."""
-        ask, who = self._draw()
+        """One request, to the whole index and to its twin; or something is done."""
+        if self.draw.random() < _ACTS:
+            wrong = await self.actor.act()
+            return None if wrong is None else Fault(Why.DONE, None, wrong, "")
+        ask, who, page_of = self._draw()
+        readable = self.cast.readable(who.app) if who.app is not None else frozenset[str]()
+        twin = await self.made.twin(readable)
+        if who.app is not None and who.app.token is not None:
+            await twin.know(who.app.token, readable)
         headers = [*ask.headers]
         if who.credential is not None:
             headers.append(("authorization", f"Bearer {who.credential}"))
-        answer, twin = await asyncio.gather(
+        answer, instead = await asyncio.gather(
             *(
-                api.send(ask.verb, ask.path, params=list(ask.query), json=ask.body, headers=headers)
-                for api in (self.whole, self.twins[who.readable])
+                index.send(ask.verb, ask.path, params=list(ask.query), json=ask.body, headers=headers)
+                for index in (self.actor.whole, twin)
             )
         )
         self._learn(ask, who, answer)
-        shown = _bytes_of(answer)
-        for space, marks in self.marks.items():
-            if not any(mark in shown for mark in marks):
-                continue
-            if space not in who.readable:
-                return Fault(Why.SHOWN, ask, answer.text, twin.text)
-            self.seen[space] += 1
+        if BUSY in (answer.status_code, instead.status_code) and not self.marks.found(bytes_of(answer)):
+            return None  # by a machine that has much to do; it is counted
+        why = self._judge(answer, instead, readable)
+        if why is None and page_of is not None and page_of.id != who.id and answer.status_code == 200:
+            why = Why.TAKEN
+        if why is None and ask.named - readable and not self.refusals.has(ask, answer):
+            why = Why.TAKEN_FOR_NOTHING
+        return None if why is None else Fault(why, ask, answer.text, instead.text)
+
+    def _judge(self, answer: httpx.Response, twin: httpx.Response, readable: frozenset[str]) -> Why | None:
+        shown = bytes_of(answer)
+        spaces = self.marks.found(shown)
+        if not spaces <= readable:
+            return Why.SHOWN
+        self.seen.update(spaces)
         if answer.status_code >= 500:
-            return Fault(Why.FAILED, ask, answer.text, twin.text)
-        if shown != _bytes_of(twin):
-            return Fault(Why.DIFFERS, ask, answer.text, twin.text)
-        return None
+            return Why.FAILED
+        if spaces and not is_kept_private(answer):
+            return Why.KEPT
+        return Why.DIFFERS if shown != bytes_of(twin) else None
 
     def _learn(self, ask: Ask, who: Who, answer: httpx.Response) -> None:
         self.statuses[ask.face, answer.status_code] += 1
@@ -171,12 +140,13 @@ class Asker:
 
     # Who
 
-    def _draw(self) -> tuple[Ask, Who]:
+    def _draw(self) -> tuple[Ask, Who, Who | None]:
+        """What is asked, who asks, and whose page cursor it has."""
         draw = self.draw
         chance = draw.random()
         if self.pages and chance < 0.15:
             ask, who = draw.choice(self.pages)
-            return ask, who if draw.random() < 0.7 else self._who(ask)
+            return ask, who if draw.random() < 0.7 else self._who(ask), who
         if self.tags and chance < 0.2:
             ask, tag = draw.choice(self.tags)
             ask = replace(
@@ -186,7 +156,7 @@ class Asker:
             ask = draw.choice(
                 (self._search, self._search, self._list, self._by_id, self._stats, self._store, self._assist)
             )()
-        return ask, self._who(ask)
+        return ask, self._who(ask), None
 
     def _who(self, ask: Ask) -> Who:
         draw = self.draw
@@ -195,12 +165,12 @@ class Asker:
             return Who(None)
         if chance < 0.15:
             viewer = draw.choice(VIEWERS)
-            said = claims(viewer, NOW, lxm=draw.choice((ask.lxm, ask.lxm, SEARCH)))
+            said = claims(viewer, self.cast.now, lxm=draw.choice((ask.lxm, ask.lxm, SEARCH)))
             by = viewer if draw.random() < 0.8 else draw.choice(VIEWERS)
-            return Who(signed(KEYS[by], ALGORITHMS["k256"], said).decode())
-        able = [app for app in self.cast.apps if app.readable]
+            return Who(signed(KEYS[by], ALGORITHMS["k256"], said).decode(), id=viewer)
+        able = [app for app in self.cast.apps if self.cast.readable(app)]
         app: App = draw.choice(able) if able and chance < 0.7 else draw.choice(self.cast.apps)
-        return Who(app.text, app.readable)
+        return Who(app.text, app, app.text)
 
     # What
 
@@ -291,12 +261,18 @@ class Asker:
         limit = str(draw.choice((1, 5, 100)))
         match draw.randrange(7):
             case 0:
-                asked = [("limit", limit)] + ([("name", draw.choice(("did:plc:", "a")))] if draw.random() < 0.3 else [])
-                return Ask("GET", stores, tuple(asked))
+                names = ("did:plc:", "a", *(author[:13] for author in AUTHORS))
+                asked = [("limit", limit)] + ([("name", draw.choice(names))] if draw.random() < 0.3 else [])
+                if draw.random() < 0.3:
+                    asked.append(("include_archived", "true"))
+                return Ask("GET", stores, (*asked, *self._beside(store.rpartition("/")[2])))
             case 1:
                 return Ask("GET", store)
             case 2:
-                return Ask("GET", f"{store}/memories", (("limit", limit), ("include_superseded", "true")))
+                asked = [("limit", limit), ("include_superseded", draw.choice(("true", "false")))]
+                if draw.random() < 0.2:
+                    asked.append(("path_prefix", draw.choice(("default/", "a", "azq"))))
+                return Ask("GET", f"{store}/memories", (*asked, *self._beside(IDS.of_memory(key))))
             case 3:
                 return Ask("GET", f"{store}/memories/{IDS.of_memory(key)}")
             case 4:
@@ -305,6 +281,11 @@ class Asker:
                 return Ask("GET", f"{store}/memory_versions/{draw.choice(self.versions)}")
             case _:
                 return Ask("GET", f"{store}/memory_versions", (("limit", limit),))
+
+    def _beside(self, object_id: str) -> tuple[tuple[str, str], ...]:
+        """Sometimes, where a list begins or ends."""
+        draw = self.draw
+        return ((draw.choice(("after_id", "before_id")), object_id),) if draw.random() < 0.2 else ()
 
     def _assist(self) -> Ask:
         draw = self.draw
@@ -316,6 +297,8 @@ class Asker:
             body["appId"] = draw.choice(("", *SPACES, UNKNOWN))
         if draw.random() < 0.2:
             body["runId"] = self._value() or "a"
+        if draw.random() < 0.2:
+            body["filters"] = {"space": self._spaces()}
         if method == "search-memories":
             return Ask(
                 "POST", ASSISTANTS + method, body=body | {"query": self._words(), "topK": draw.choice((1, 10, 50))}
@@ -339,19 +322,11 @@ def _pairs(asked: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
     return tuple(pairs)
 
 
-def _bytes_of(answer: httpx.Response) -> bytes:
-    """All of an answer but its id, which is random."""
-    own = answer.headers["request-id"].encode()
-    headers = b"\n".join(b": ".join(pair) for pair in answer.headers.raw if pair[0].lower() != b"request-id")
-    return str(answer.status_code).encode() + b"\n" + headers + b"\n" + answer.content.replace(own, b"")
-
-
 @asynccontextmanager
 async def asking(cluster: Cluster, seed: int) -> AsyncGenerator[Asker]:
     """A whole index, its twins, and who asks them, all drawn by a seed."""
     draw = random.Random(seed)
     drawn = draw_cast(draw, NOW)
-    async with indexes(cluster) as made:
-        database, whole = await made.make(seed, drawn, None)
-        twins = {spaces: (await made.make(seed, drawn, spaces))[1] for spaces in drawn.readable_sets()}
-        yield Asker(draw, drawn, whole, twins, await load_marks(database))
+    async with indexes(cluster, seed, drawn) as made, acting(draw, drawn, seed) as actor:
+        actor.index = await made.whole(actor.opening)
+        yield Asker(draw, drawn, made, actor, await load_marks(actor.whole.database))

@@ -2,8 +2,9 @@
 
 What is said: events of the log in this process (those too that a test captured), what processes of the project write
 to standard output and error, labels of metrics and scrapes of them, and the logs of Postgres. `tests/listening.py`
-tells how it is heard, and what is private. A test whose words were repeated fails when it ends, by name, with the line
-masked. What came later than the end of its test is searched when all are over; then the run fails.
+tells how it is heard, and what is private; private keys are too. A test whose words were repeated fails when it ends,
+by name, with the line masked. What came later than the end of its test is searched when all are over; then the run
+fails.
 """
 
 from __future__ import annotations
@@ -11,13 +12,17 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from base64 import b64encode
 from bisect import bisect_right
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
 from typing import Final
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 
+from memory.es256 import Es256Key, base64url
+from memory.sealed import SealingKeys
 from tests.listening import listen, set_up_default_logging
 from tests.private_words import MASK, Pieces, PrivateWords
 
@@ -92,6 +97,7 @@ class KeptQuiet:
         self._tests: list[tuple[int, str]] = [(0, "before the first test")]
         self._late: list[str] = []
         self._patches = listen(self._said, self._words)
+        learn_keys(self._patches, self._words)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
@@ -144,6 +150,27 @@ class KeptQuiet:
         self._patches.undo()
         self._said.close()
         shutil.rmtree(self._folder)
+
+
+def learn_keys(patch: pytest.MonkeyPatch, words: PrivateWords) -> None:
+    """Private keys that are made or read in this process: those of proofs and of clients, and those that seal."""
+    make, seal = Es256Key.__init__, SealingKeys.__init__
+
+    def say(secret: bytes) -> None:
+        for written in (secret.hex(), base64url(secret), b64encode(secret).decode(), repr(secret)[2:-1]):
+            words.say(written)
+
+    def made(self: Es256Key, key: EllipticCurvePrivateKey) -> None:
+        make(self, key)
+        say(self.to_bytes())
+
+    def read(self: SealingKeys, keys: Mapping[str, bytes], *, random_bytes: Callable[[int], bytes]) -> None:
+        for secret in keys.values():
+            say(secret)
+        seal(self, keys, random_bytes=random_bytes)
+
+    patch.setattr(Es256Key, "__init__", made)
+    patch.setattr(SealingKeys, "__init__", read)
 
 
 def complaint(leaks: list[str]) -> str:

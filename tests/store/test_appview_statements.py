@@ -210,7 +210,7 @@ SEARCHED = {
         ("explain_memory", KEY | SEARCHED, {"memories_pkey"}),
         ("public_stores_after", STORES, {"repos_public_by_age"}),
         ("public_stores_before", STORES, {"repos_public_by_age"}),
-        ("store_place_by_id", ID | {"spaces": f"array['{SPACE}']"}, {"repos_by_id"}),
+        ("store_place_by_id", ID | {"spaces": f"array['{SPACE}']"}, {"repos_by_id", "repos_in_space_by_id"}),
         ("stores_by_key", KEYS, {"repos_pkey", "identities_pkey", "memory_versions_by_time"}),
         ("entries_after", IN_STORE, {"memories_by_time"}),
         ("entries_before", IN_STORE, {"memories_by_time"}),

@@ -1,5 +1,5 @@
 -- Repos as memory stores. A list is asked for the places of a page first, then for what stands there. The hashes of ids are
--- those of the indexes `repos_by_id` and `memory_versions_by_memory_id`, word by word.
+-- those of the indexes `repos_by_id`, `repos_in_space_by_id` and `memory_versions_by_memory_id`, word by word.
 
 -- name: id_key
 -- The key of ids of what is not public, unless the operator sets one.
@@ -134,19 +134,17 @@ where r.repo = any(:repos::text[])
     );
 
 -- name: store_place_by_id
--- The place of one store, whose id is read as of a public one and as of one in a Space.
+-- The place of one store, whose id is read as of a public one and as of one in a Space. Each has an index of its own, of
+-- which no part is gone through for a Space that may not be read.
 select r.first_indexed_at, r.repo, r.space
 from repos r
 where (
         (
-            r.space = '' and substring(sha256(
-                (case when r.space = '' then 'at://' || r.repo else r.space || '/' || r.repo end)::bytea
-            ) for 16) = :public_hash::bytea
+            r.space = '' and substring(sha256(('at://' || r.repo)::bytea) for 16) = :public_hash::bytea
         )
         or (
-            r.space = any(:spaces::text[]) and r.space <> '' and substring(sha256(
-                (case when r.space = '' then 'at://' || r.repo else r.space || '/' || r.repo end)::bytea
-            ) for 16) = :space_hash::bytea
+            r.space = any(:spaces::text[]) and r.space <> ''
+            and substring(sha256((r.space || '/' || r.repo)::bytea) for 16) = :space_hash::bytea
         )
     )
     and (r.visible or (:include_archived::bool and r.status = 'deactivated'))
