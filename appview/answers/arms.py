@@ -155,7 +155,7 @@ async def ask_arms(snapshot: Snapshot, inquiry: Inquiry, *, spaces: ReadableSpac
         aimed = await aiming
         if isinstance(aimed, NoVector):
             return await _judge_by_words(found, inquiry.kept, aimed)
-        # To look for the nearest takes longer nearly always.
+        # Meanwhile the other arm looks for the nearest, which nearly always takes longer.
         measured = await _measure_best(conn, inquiry.kept, found, aimed, spaces=spaces)
         return await _judge_by_both(inquiry.kept, found, aimed, await nearest, measured)
 

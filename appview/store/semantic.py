@@ -121,7 +121,10 @@ async def find_near(
     spaces: ReadableSpaces,
     kept: int | None = None,
 ) -> Near:
-    """The nearest that pass the filters, `kept` at most (None: `MAX_NEAR`). Within such a transaction, too."""
+    """The nearest that pass the filters, `kept` at most (None: `MAX_NEAR`).
+
+    Within a transaction whose statements are planned anew.
+    """
     reach = filters.reach(spaces)
     search = _Search(conn, sought, aim, query, filters, watermark)
     authors = await _authors(conn, filters, reach.spaces)

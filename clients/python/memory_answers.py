@@ -1,4 +1,4 @@
-"""What the read API answers, typed, and how it refuses. Goes with `memory_client.py`, which has all of these names."""
+"""What the read API answers, typed, and how it refuses. Goes with `memory_client.py`, which has all of these types."""
 
 from __future__ import annotations
 

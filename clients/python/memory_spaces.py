@@ -44,7 +44,7 @@ def hold_open(
     now: Callable[[], datetime] = lambda: datetime.now(UTC),
     sleep: Callable[[float], object] = time.sleep,
 ) -> datetime:
-    """Open a Space unless it is open for ten minutes yet, and wait until its memories are there. Until when it is open.
+    """Open a Space unless it stays open for ten minutes, and wait until its memories are there. Until when it is open.
 
     `delegate` is called where it has to be opened, once. While it is open still, what fails for the moment only (429,
     503, no connection) is left for the next call. Raises MemoryApiError by the name of why the Space is not opened, or

@@ -65,14 +65,12 @@ def read_keys(file: Path | None) -> SealingKeys | Misconfigured | None:
 
 
 async def look_at_credentials(conn: Connection, keys: SealingKeys | None) -> Kept:
-    """Tries to open all that is kept; without keys, that is counted only. Raises StatementFailed."""
+    """Tries to open what is kept, up to a bound; without keys, that is counted only. Raises StatementFailed."""
     in_all = older = shut = 0
     ids: dict[str, None] = {}
     last = BEFORE_ALL
-    while rows := await load_sealed_by_others(conn, _ALL_KEYS, last, _AT_ONCE):
+    while in_all < CREDENTIALS_LOOKED_AT and (rows := await load_sealed_by_others(conn, _ALL_KEYS, last, _AT_ONCE)):
         in_all, last = in_all + len(rows), rows[-1]
-        if in_all >= CREDENTIALS_LOOKED_AT:
-            break
         if keys is None:
             continue
         for row in rows:

@@ -81,7 +81,6 @@ class CredentialStore:
         self._keys = keys
         self._shared_clock = shared_clock
         self._opened: OrderedDict[tuple[str, SealedCredential], SpaceCredential] = OrderedDict()  # the last used last
-        self.unopened = 0  # that no key of ours opens
 
     async def find(self, space: str) -> list[SpaceCredential]:
         """Those of a Space that hold now, the best first."""
@@ -95,7 +94,6 @@ class CredentialStore:
             try:
                 opened = open_credential(self._keys, sealed.sealed, space=space, viewer=sealed.viewer)
             except NotSealedHere:
-                self.unopened += 1
                 return None
         self._opened[space, sealed] = opened
         if len(self._opened) > OPENED_KEPT:

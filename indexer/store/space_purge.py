@@ -61,6 +61,4 @@ async def expire(conn: Connection, now: datetime | None) -> bool:
 
 async def forget_samples(conn: Connection) -> None:
     """Leaves the planner no sample of what was in tables that are empty by now."""
-    if await _SQL.emptied_tables.fetchval(conn):
-        async with conn.transaction():
-            await _SQL.forget_samples.execute(conn)
+    await _SQL.forget_samples.execute(conn)

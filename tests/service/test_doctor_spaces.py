@@ -146,8 +146,9 @@ async def test_all_pages_of_credentials_are_looked_at(
             6, shut=6, ids=("2025",)
         )
         assert await look_at_credentials(conn, None) == Kept(6)
-        monkeypatch.setattr("indexer.doctor.spaces.CREDENTIALS_LOOKED_AT", 0)
-        assert (await look_at_credentials(conn, keys)).in_all == min(at_once, 6)
+        monkeypatch.setattr("indexer.doctor.spaces.CREDENTIALS_LOOKED_AT", 1)
+        looked_at = min(at_once, 6)
+        assert await look_at_credentials(conn, keys) == Kept(looked_at, older=looked_at, ids=("2025",))
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -26,6 +24,7 @@ from tests.feed import rkey
 from tests.service.test_space_sync_ends import fill, fill_vectors
 from tests.spaces_world import CONTENT_TABLES, SPACE_TABLES, Setting, SpacesWorld, setting, spaces_world
 from tests.store.test_erasure import erased
+from tests.visited_rows import visited_rows
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
@@ -148,18 +147,7 @@ async def visits(conn: Connection) -> float:
         "looked_at_each": LOOKED_AT_EACH,
         "after_space": "",
     }
-    statement = space_repos._SQL.due_pulls
-    arguments = [given[name] for name in statement.parameters]
-    told = await conn.fetchval(f"explain (analyze, timing off, format json) {statement.sql}", *arguments)
-    [plan] = json.loads(told)
-    return sum(_visits(plan["Plan"]))
-
-
-def _visits(node: dict[str, Any]) -> Iterable[float]:
-    rows = node["Actual Rows"] + node.get("Rows Removed by Filter", 0) + node.get("Rows Removed by Join Filter", 0)
-    yield (rows + node.get("Rows Removed by Index Recheck", 0)) * node["Actual Loops"]
-    for part in node.get("Plans", []):
-        yield from _visits(part)
+    return await visited_rows(conn, space_repos._SQL.due_pulls, given)
 
 
 # The hash is the truth

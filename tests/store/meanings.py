@@ -125,7 +125,7 @@ class Asked:
     spaces: ReadableSpaces
 
 
-async def ask(database: Database, asked: Asked) -> Near:
+async def ask(database: Database, asked: Asked, kept: int | None = None) -> Near:
     async with database.transaction(isolation="repeatable_read", readonly=True) as conn:
         await plan_anew(conn)
         mean = await load_mean(conn, asked.sought.model, asked.filters, spaces=asked.spaces)
@@ -137,6 +137,7 @@ async def ask(database: Database, asked: Asked) -> Near:
             asked.filters,
             watermark=asked.watermark,
             spaces=asked.spaces,
+            kept=kept,
         )
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import pytest
 
@@ -14,6 +12,7 @@ from indexer.store import fetches
 from indexer.store.fetches import HOSTS_LOOKED_AT, LOOKED_AT, LOOKED_AT_EACH, Claims, HostClaim
 from memory.database import Database
 from memory.queries import Connection
+from tests.visited_rows import visited_rows
 
 NOW = datetime(2026, 11, 1, 12, tzinfo=UTC)
 CLAIM = timedelta(minutes=1)
@@ -71,18 +70,7 @@ async def visits(conn: Connection, *busy: str) -> float:
         "hosts_looked_at": HOSTS_LOOKED_AT,
         "looked_at_each": LOOKED_AT_EACH,
     }
-    statement = fetches._SQL.claim_of_hosts
-    arguments = [given[name] for name in statement.parameters]
-    told = await conn.fetchval(f"explain (analyze, timing off, format json) {statement.sql}", *arguments)
-    [plan] = json.loads(told)
-    return sum(_visits(plan["Plan"]))
-
-
-def _visits(node: dict[str, Any]) -> Iterable[float]:
-    rows = node["Actual Rows"] + node.get("Rows Removed by Filter", 0) + node.get("Rows Removed by Join Filter", 0)
-    yield (rows + node.get("Rows Removed by Index Recheck", 0)) * node["Actual Loops"]
-    for part in node.get("Plans", []):
-        yield from _visits(part)
+    return await visited_rows(conn, fetches._SQL.claim_of_hosts, given)
 
 
 async def test_claim_goes_through_few_rows_however_many_wait_for_a_busy_host(database: Database):

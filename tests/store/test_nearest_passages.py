@@ -12,10 +12,8 @@ import pytest
 
 from appview.filters import Filters
 from appview.keys import Key
-from appview.search.query import parse_query
-from appview.search.semantic import Near
 from appview.store import search, semantic, views
-from appview.store.semantic import find_near, load_mean, measure
+from appview.store.semantic import load_mean, measure
 from appview.store.service import plan_anew
 from indexer.store import embedding_models
 from memory.database import Database
@@ -31,6 +29,7 @@ from tests.store.meanings import (
     Asked,
     Meaning,
     Vector,
+    ask,
     assert_nearest,
     dot,
     expected,
@@ -85,22 +84,6 @@ def alike(draw: random.Random) -> Alike:
     for did, space, count in ((CAROL, OTHER_SPACE, 10), (BOB, OTHER_SPACE, 5), (BOB, SPACE, 15), (ALICE, SPACE, 15)):
         meaning.fill(did, count, space=space)
     return meaning
-
-
-async def ask(database: Database, asked: Asked, kept: int | None) -> Near:
-    async with database.transaction(isolation="repeatable_read", readonly=True) as conn:
-        await plan_anew(conn)
-        mean = await load_mean(conn, MODEL, asked.filters, spaces=asked.spaces)
-        return await find_near(
-            conn,
-            asked.sought,
-            asked.sought.aim_at(mean),
-            parse_query(asked.words),
-            asked.filters,
-            watermark=asked.watermark,
-            spaces=asked.spaces,
-            kept=kept,
-        )
 
 
 def is_beyond_doubt(wanted: list[tuple[Key, float, bool]]) -> bool:

@@ -1,4 +1,4 @@
-"""How Spaces do, counted: each once, by the first of its troubles, and nothing of what nobody has open."""
+"""How Spaces do, counted: each once, by the last state that fits, and nothing of what nobody has open."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ where g.repo = :repo and g.token = :token and g.expires_at > :now
     );
 
 -- name: grants_of
--- What was granted to an access token and has not expired, and whether all of it is held as it is: of a Space that is still
+-- What was granted to an access token and has not expired, and whether all that was listed of it is held: of a Space that is
 -- fetched for the first time, or of whose authors one is, a part may be read already.
 select
     g.space,
@@ -37,7 +37,7 @@ order by g.space
 limit :at_most;
 
 -- name: is_held
--- Whether all of a Space is held as it is.
+-- Whether all that was listed of a Space is held, and may be read.
 select exists (
     select
     from spaces s

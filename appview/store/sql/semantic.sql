@@ -20,7 +20,7 @@ from (
         select e.rkey, e.embedding
         from embeddings e
         where e.repo = r.repo and e.space = r.space and e.model = :model::text and e.chunk = 0
-            -- The same once more: so it is known how many the one has, and no more of them are read than it takes.
+            -- Said once more of a single author: so the planner knows how many they have, and reads no more than it takes.
             and (cardinality(:repos::text[]) <> 1 or e.repo = (:repos)[1])
         order by e.repo, e.space, e.model, e.rkey
         limit :sample

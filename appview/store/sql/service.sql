@@ -11,7 +11,7 @@ select rev from repos where repo = :repo and space = '' and visible;
 select set_config('plan_cache_mode', 'force_custom_plan', true);
 
 -- name: plan_as_ever
--- Ends that.
+-- Ends `plan_anew`: Postgres keeps plans again, as it sees fit.
 select set_config('plan_cache_mode', 'auto', true);
 
 -- name: export_snapshot

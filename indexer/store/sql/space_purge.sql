@@ -96,33 +96,9 @@ using (
 ) n
 where (i.repo, i.space, i.kind, i.author) = (n.repo, n.space, n.kind, n.author);
 
--- name: emptied_tables
--- Whether some table that may name Spaces is empty, and the planner has samples of what was there. Analysing an empty table
--- leaves those as they are.
-select exists (
-    select
-    from pg_stats s
-    where s.schemaname = 'public'
-        and coalesce(s.most_common_vals::text, s.histogram_bounds::text, s.most_common_elems::text) is not null
-        and case s.tablename
-            when 'grants' then not exists (select from grants)
-            when 'credentials' then not exists (select from credentials)
-            when 'spaces' then not exists (select from spaces)
-            when 'space_repos' then not exists (select from space_repos)
-            when 'space_inbox' then not exists (select from space_inbox)
-            when 'repos' then not exists (select from repos)
-            when 'requests' then not exists (select from requests)
-            when 'memories' then not exists (select from memories)
-            when 'memory_edges' then not exists (select from memory_edges)
-            when 'memory_versions' then not exists (select from memory_versions)
-            when 'invalid_records' then not exists (select from invalid_records)
-            when 'embeddings' then not exists (select from embeddings)
-            when 'embedding_requests' then not exists (select from embedding_requests)
-        end
-);
-
 -- name: forget_samples
--- Has the planner sample one row, which says nothing and which nobody sees, of each of those tables.
+-- Of each table that may name Spaces, that is empty, and of which the planner has samples of what was there: has it sample
+-- one row, which says nothing and which nobody sees. Analysing an empty table leaves samples as they are.
 do $$
 declare
     emptied record;

@@ -44,7 +44,7 @@ from seen s
 left join identities i on i.repo = s.repo;
 
 -- name: claim_pulls
--- The first of these that nobody else has claimed since.
+-- Takes the first of these repos that nobody has claimed since they were looked at.
 with clock as materialized (
     select coalesce(:now::timestamptz, clock_timestamp()) as now
 ), chosen as (
@@ -100,7 +100,8 @@ select exists (select from denials) as any_denied from held;
 -- name: end_pull
 -- What is held now is what the host had then, and readers see it if they may. It rests before the next; what was listed
 -- meanwhile is pulled after. In step is what has the hash that was listed, whatever its rev: else it is pulled again and
--- again, ever more seldom, until it is. The Space's row is locked, which is that of all who work on its repos: settle it.
+-- again, ever more seldom, until it is. Last it locks the Space's row, which all need who work on its repos: `settle_space` is
+-- to follow.
 with ended as (
     update space_repos p set
         rev = :rev, hash = :hash, set_state = :set_state, confirmed_at = :confirmed_at,
