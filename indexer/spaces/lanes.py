@@ -3,14 +3,15 @@
 A host is quick if what it was last asked came at once, and a stranger else: never asked, or waited for longer than a
 moment just now. Strangers never hold more than a part of the places. Who of them was waited for longer than their trial
 is broken off when somebody else's turn has come; a trial is longer with each attempt, so that whoever is slow and means
-well gets through some day. Only the waiting counts, not what is done with an answer.
+well gets through some day. Long trials never hold more than a part of strangers' places: who was never asked does not
+wait for their ends. Only the waiting counts, not what is done with an answer.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Callable, Generator
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable
 from contextlib import asynccontextmanager, contextmanager
 from typing import Final
 
@@ -25,6 +26,7 @@ QUICK_BYTES_PER_S: Final = 1024 * 1024
 ANSWER_S: Final = 0.5  # about as long as our own pace may keep a question waiting
 LARGE_S_MAX: Final = 8.0
 STRANGERS_PART: Final = 2
+LONG_TRIALS_PART: Final = 2
 TRIAL_MAX_S: Final = 3600.0
 HOSTS_KNOWN: Final = 10_000
 QUICK_TOLD: Final = 1_000
@@ -49,7 +51,7 @@ class Turn:
         self.answers = 0
         self._is_named = key is not None
         self._has_asked = False
-        self._trial_s = trial_s
+        self.trial_s = trial_s  # for how long it may wait though others have to
         self._clock = clock
         self._scope: asyncio.Timeout | None = None
         self._bytes = 0
@@ -69,7 +71,12 @@ class Turn:
     @property
     def is_over(self) -> bool:
         """Whether it waits now, and has for longer than its trial."""
-        return self._scope is not None and self._since is not None and self.waited_s > self._trial_s + self._large_s
+        return self._scope is not None and self._since is not None and self.waited_s > self.trial_s + self._large_s
+
+    @property
+    def is_slow_now(self) -> bool:
+        """Whether it waits now, and has for longer than a quick host takes."""
+        return self._scope is not None and self._since is not None and self.is_slow
 
     @property
     def _large_s(self) -> float:
@@ -160,13 +167,12 @@ class Lanes:
     @property
     def room(self) -> int:
         """The same, with the places of those whose trial is over."""
-        return self.free + sum(turn.is_over for turn in self._strangers())
+        return self.free + len(self._over(self._strangers()))
 
     def make_room(self, strangers: int = 0) -> None:
         """Breaks off as many as have to be for so many strangers more, if their trials are over; the longest first."""
         there = self._strangers()
-        over = sorted((turn for turn in there if turn.is_over), key=lambda turn: -turn.waited_s)
-        for turn in over[: max(0, len(there) + strangers - self._strangers_max)]:
+        for turn in self._over(there)[: max(0, len(there) + strangers - self._strangers_max)]:
             turn.break_off()
             self.broken_off += 1
 
@@ -187,6 +193,13 @@ class Lanes:
 
     def _strangers(self) -> list[Turn]:
         return [turn for turn in self._turns if not turn.is_broken_off and (turn.is_slow or not self._is_trusted(turn))]
+
+    def _over(self, strangers: Iterable[Turn]) -> list[Turn]:
+        """Who can be broken off, the first first: whose trial is over, then of too many long ones the longest."""
+        waiting = sorted((turn for turn in strangers if turn.is_slow_now), key=lambda turn: -turn.waited_s)
+        over = [turn for turn in waiting if turn.is_over]
+        long = sorted((turn for turn in waiting if not turn.is_over), key=lambda turn: -turn.trial_s)
+        return over + long[: max(0, len(long) - self._strangers_max // LONG_TRIALS_PART)]
 
     def _is_trusted(self, turn: Turn) -> bool:
         return turn.is_trusted if turn.key is None else self.is_quick(turn.key)

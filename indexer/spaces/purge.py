@@ -29,8 +29,12 @@ async def purge(
     while more:
         async with database.transaction() as conn:
             more = await space_purge.drop_grants(conn, claim.space, before)
+    more = True
+    while more:
+        async with database.transaction() as conn:
+            more = await space_purge.drop_names(conn, claim)
     authors = 0
-    while (author := await _next(database, claim.space)) is not None:
+    while (author := await _next(database, claim)) is not None:
         await keep()
         await despite_conflicts(lambda author=author: _delete_author(database, author, claim.space), "space_purge")
         authors += 1
@@ -41,9 +45,9 @@ async def purge(
     get_logger().info("space_purged", reason=reason, repos=authors)
 
 
-async def _next(database: Database, space: str) -> str | None:
+async def _next(database: Database, claim: SpaceClaim) -> str | None:
     async with database.connection() as conn:
-        return await space_purge.next_author(conn, space)
+        return await space_purge.next_author(conn, claim)
 
 
 async def _delete_author(database: Database, author: str, space: str) -> None:

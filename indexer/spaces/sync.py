@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Final, NamedTuple
 
 from indexer.resync.waits import host_wait_s, next_wait_s
 from indexer.spaces.hosts import SpaceHosts
@@ -73,6 +73,13 @@ class Overtaken(Rejected):
     reason = "space_overtaken"
 
 
+class Credentials(NamedTuple):
+    """Those of a Space that hold now."""
+
+    opened: list[SpaceCredential]  # the best first
+    shut: int  # sealed by a key that is not in the file
+
+
 class CredentialStore:
     """What Spaces can be read with."""
 
@@ -83,10 +90,15 @@ class CredentialStore:
         self._opened: OrderedDict[tuple[str, SealedCredential], SpaceCredential] = OrderedDict()  # the last used last
 
     async def find(self, space: str) -> list[SpaceCredential]:
-        """Those of a Space that hold now, the best first."""
+        """Those of a Space that hold now and open, the best first."""
+        return (await self.look(space)).opened
+
+    async def look(self, space: str) -> Credentials:
+        """Those of a Space that hold now."""
         async with self._database.connection() as conn:
             sealed = await spaces.live_credentials(conn, space, self._shared_clock())
-        return [opened for each in sealed if (opened := self._open(space, each)) is not None]
+        opened = [found for each in sealed if (found := self._open(space, each)) is not None]
+        return Credentials(opened, len(sealed) - len(opened))
 
     def _open(self, space: str, sealed: SealedCredential) -> SpaceCredential | None:
         opened = self._opened.pop((space, sealed), None)
@@ -130,6 +142,8 @@ class SpaceSync:
         self.listed = 0
         self.purged = 0
         self.failures: dict[str, int] = {}  # reason → listings that ended so
+        self._shut = 0  # claims of Spaces whose credentials do not open, since that was told
+        self._shut_told_at: datetime | None = None
 
     async def step(self, claim: SpaceClaim, turn: Turn) -> bool:
         """All that is to be done of one; whether there may be something to pull now.
@@ -153,12 +167,13 @@ class SpaceSync:
         if notes and notes[0].kind is NoteKind.DELETED:
             await self._purge(claim, notes[0].received_at, "space_deleted")
             return False
-        found = await self._credentials.find(claim.space)
-        if not found:
-            await self._wait(claim, notes)
+        found = await self._credentials.look(claim.space)
+        if not found.opened:
+            await self._wait(claim, notes, is_shut=found.shut > 0)
             return False
         try:
-            return await self._sync(claim, notes, SpaceReads(self._hosts.in_turn(turn), claim.space, found), turn)
+            reads = SpaceReads(self._hosts.in_turn(turn), claim.space, found.opened)
+            return await self._sync(claim, notes, reads, turn)
         except SpaceGone:
             await self._purge(claim, claim.now, "space_deleted")
             return False
@@ -169,16 +184,30 @@ class SpaceSync:
         async with self._database.connection() as conn:
             return await spaces.load_notes(conn, claim)
 
-    async def _wait(self, claim: SpaceClaim, notes: Sequence[Note]) -> None:
-        """Nothing can be read: what is held stays for a while, unserved."""
+    async def _wait(self, claim: SpaceClaim, notes: Sequence[Note], *, is_shut: bool) -> None:
+        """Nothing can be read: what is held stays for a while, unserved.
+
+        `is_shut`: there are credentials, and another file of keys would open them. What was said meanwhile is dropped
+        all the same, for the listing that is due by then finds it.
+        """
         ends_at = claim.credentialed_until + self._policy.retention
-        if claim.now >= ends_at and not notes:
+        if is_shut:
+            self._tell_shut(claim.now)
+        elif claim.now >= ends_at and not notes:
             await self._purge(claim, claim.now, "no_credential")
             return
         async with self._database.transaction() as conn:
             await spaces.stop_pulls(conn, claim.space)
             await spaces.drop_notes(conn, claim, notes)
-            await self._settle(conn, claim, ends_at)
+            await self._hide_stale(conn, claim)  # or the Space would be due for them for ever
+            await self._settle(conn, claim, self._next_sweep(claim) if is_shut else ends_at)
+
+    def _tell_shut(self, now: datetime) -> None:
+        """Once in a while, for with the wrong file it is so of every Space."""
+        self._shut += 1
+        if self._shut_told_at is None or now - self._shut_told_at >= self._policy.staleness:
+            get_logger().warning("space_credentials_shut", count=self._shut)
+            self._shut, self._shut_told_at = 0, now
 
     async def _sync(self, claim: SpaceClaim, notes: Sequence[Note], reads: SpaceReads, turn: Turn) -> bool:
         """Whether there may be something to pull now."""
@@ -204,13 +233,13 @@ class SpaceSync:
             await self._heed(claim, hints.changed, sooner=wanted and not rested)
         if registers is not None:
             await self._register(claim, reads, registers, turn)
-        lapse = self._policy.freshness
         async with self._database.transaction() as conn:
             if notes:
                 await spaces.drop_notes(conn, claim, notes)
+            # Authors' rows before the Space's, as whoever pulls them.
+            await self._hide_stale(conn, claim)
             if listed is not None and not await spaces.note_listing(conn, claim, self._next_sweep(claim)):
                 raise Overtaken
-            await spaces.hide_stale(conn, claim.space, claim.now - lapse.staleness + lapse.margin, self._shared_clock())
             await self._settle(conn, claim, None)
         return True
 
@@ -284,6 +313,11 @@ class SpaceSync:
         self._tally.count(Work.REGISTRATION, outcome)
         async with self._database.connection() as conn:
             await spaces.note_registration(conn, claim, until, again)
+
+    async def _hide_stale(self, conn: Connection, claim: SpaceClaim) -> None:
+        """Hides authors before what is shown of them lapses."""
+        lapse = self._policy.freshness
+        await spaces.hide_stale(conn, claim.space, claim.now - lapse.staleness + lapse.margin, self._shared_clock())
 
     async def _settle(self, conn: Connection, claim: SpaceClaim, not_before: datetime | None) -> None:
         await spaces.settle(

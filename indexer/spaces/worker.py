@@ -38,10 +38,11 @@ from indexer.verify.space_commit import HashMismatch
 from indexer.writer import Writer
 from memory.database import Database
 from memory.errors import MemoryAppviewError, Misconfigured, Rejected, Unavailable
-from memory.outbound_errors import HostUnavailable
+from memory.outbound_errors import HostNotAsked, HostUnavailable
 from memory.queries import StatementFailed
 from memory.resolver import IdentityResolver
 from memory.sealed import SealingKeys
+from memory.space import parse_space_uri
 from memory.space_authorities import SpaceAuthorities
 from memory.tasks import TaskGroup
 from memory.telemetry import get_logger
@@ -91,6 +92,7 @@ class SpaceWorker:
         self._pull_lanes = Lanes(pulls_at_once, monotonic=monotonic)
         self._turns = PullTurns(self._pull_lanes.is_quick, self._pull_lanes.is_slow)
         self._poll_s = poll_s
+        self._freshness = policy.freshness
         self.sync = SpaceSync(
             database,
             hosts,
@@ -233,18 +235,24 @@ class SpaceWorker:
             wait_s = next_wait_s(claim.attempts, self._randomness)
         wait = min(timedelta(seconds=wait_s), PULL_WAIT_MAX)
 
+        # Whose host wants to be left alone is not waited for either by those who wait for all of a Space.
+        told = attempted or not isinstance(failure, HostNotAsked)
+
         async def store() -> None:
-            async with self._database.connection() as conn:
+            async with self._database.transaction() as conn:
                 await space_repos.put_back(
                     conn,
                     claim,
                     wait,
                     attempted=attempted,
-                    failure=reason if attempted else None,
+                    failure=reason if told else None,
                     whole=isinstance(failure, HashMismatch),
                     host=self._puller.host(claim.author),
                     now=self._shared_clock(),
                 )
+                space = parse_space_uri(claim.space)
+                if told and claim.rev is None and space is not None:  # all that can be had may be there now
+                    await spaces.settle(conn, space.authority, claim.space, claim.token, self._freshness, release=False)
 
         await patiently(store, "postponement", lambda: None)
 

@@ -30,9 +30,17 @@ async def drop_grants(conn: Connection, space: str, before: datetime) -> bool:
     return ROWS_AT_ONCE in (grants, credentials)
 
 
-async def next_author(conn: Connection, space: str) -> str | None:
-    """One of whom something is left."""
-    return await _SQL.next_in_space.fetchval(conn, space=space)
+async def drop_names(conn: Connection, claim: SpaceClaim) -> bool:
+    """Forgets some authors of whom nothing was ever pulled; whether there may be more."""
+    dropped = await _SQL.drop_names.execute(
+        conn, repo=claim.authority, space=claim.space, token=claim.token, at_most=ROWS_AT_ONCE
+    )
+    return dropped == ROWS_AT_ONCE
+
+
+async def next_author(conn: Connection, claim: SpaceClaim) -> str | None:
+    """One of whom something is left; None also if somebody else has the Space by now."""
+    return await _SQL.next_in_space.fetchval(conn, repo=claim.authority, space=claim.space, token=claim.token)
 
 
 async def delete_author(conn: Connection, author: str, space: str) -> None:

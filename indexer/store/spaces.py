@@ -155,6 +155,7 @@ async def drop_notes(conn: Connection, claim: SpaceClaim, notes: Sequence[Note])
         conn,
         repo=claim.authority,
         space=claim.space,
+        token=claim.token,
         kinds=[note.kind for note in notes],
         authors=[note.author for note in notes],
         times=[note.received_at for note in notes],

@@ -28,11 +28,36 @@ using (
 ) n
 where k.repo = n.repo and k.token = n.token and k.space = :space;
 
+-- name: drop_names
+-- Authors of whom nothing was ever pulled, some of them: a listing of ever so many names goes in a few statements.
+delete from space_repos p
+using (
+    select q.repo from space_repos q
+    where q.space = :space and q.rev is null and q.pull_token is null
+        and not exists (select from repos r where (r.repo, r.space) = (q.repo, q.space))
+        and exists (
+            select from spaces
+            where repo = :repo and space = :space and claim_token = :token and deleted_at is not null
+        )
+    order by q.repo
+    limit :at_most
+    for update skip locked
+) n
+where p.repo = n.repo and p.space = :space;
+
 -- name: next_in_space
--- An author of whom something of the Space is left.
-(select repo from space_repos where space = :space limit 1)
-union all
-(select repo from repos where space = :space limit 1)
+-- An author of whom something of the Space is left, for whoever has it still: who lost it would delete what is of another
+-- one of the same name.
+select n.repo
+from (
+    (select repo from space_repos where space = :space limit 1)
+    union all
+    (select repo from repos where space = :space limit 1)
+) n
+where exists (
+    select from spaces
+    where repo = :repo and space = :space and claim_token = :token and deleted_at is not null
+)
 limit 1;
 
 -- name: delete_space_repo

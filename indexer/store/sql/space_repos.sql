@@ -193,16 +193,14 @@ delete from grants where repo = any(:repos::text[]);
 delete from credentials where repo = any(:repos::text[]);
 
 -- name: empty_space_repos
--- Of accounts that are no more, or were taken down: nothing of them is held in any Space; in order.
+-- Of accounts that are no more, or were taken down: nothing of them is held in any Space; in order. All of their rows, so that
+-- nobody who does not know of it yet claims one before this is committed.
 update space_repos p set
     rev = null, hash = null, set_state = null, confirmed_at = null, in_step = false, whole = false,
     pull_after = null, pull_token = null
 from (
-    select repo, space from space_repos p
+    select repo, space from space_repos
     where repo = any(:repos::text[])
-        -- a first pull that broke off between slices has left something, too
-        and (rev is not null or pull_token is not null
-            or exists (select from repos r where (r.repo, r.space) = (p.repo, p.space)))
     order by repo, space
     for update
 ) n

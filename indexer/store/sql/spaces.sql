@@ -56,7 +56,8 @@ returning s.repo, s.space, c.now, s.listed_at, s.sweep_after, s.attempts, s.regi
 -- It is still worked on.
 update spaces s set claimed_until = n.until, due_at = n.until
 from (select coalesce(:now::timestamptz, clock_timestamp()) + :claim::interval as until) n
-where s.repo = :repo and s.space = :space and s.claim_token = :token;
+where s.repo = :repo and s.space = :space and s.claim_token = :token
+    and s.claimed_until > 'epoch'; -- not if it was ended meanwhile
 
 -- name: live_credentials
 -- What a Space can be read with now, the longest that hold first.
@@ -75,10 +76,11 @@ order by kind <> 'deleted', received_at, author
 limit :at_most;
 
 -- name: drop_notes
--- What was acted upon, unless it was said again since.
+-- What was acted upon, unless it was said again since. Whoever lost the Space meanwhile leaves it to those who have it.
 delete from space_inbox i
 using unnest(:kinds::text[], :authors::text[], :times::timestamptz[]) as n (kind, author, at)
-where i.repo = :repo and i.space = :space and (i.kind, i.author) = (n.kind, n.author) and i.received_at <= n.at;
+where i.repo = :repo and i.space = :space and (i.kind, i.author) = (n.kind, n.author) and i.received_at <= n.at
+    and exists (select from spaces s where (s.repo, s.space) = (i.repo, i.space) and s.claim_token = :token);
 
 -- name: load_listed
 -- The authors of a Space, and where they stand as far as is known.
