@@ -35,7 +35,7 @@ ASK_TIMEOUT_S: Final = 5.0
 EARLIER_MEMORIES: Final = """\
   The index is empty. What was written before is brought in by a second command, beside this one:
 
-    python -m indexer backfill --discover """
+    .venv/bin/python -m indexer backfill --discover """
 FIRST_MEMORY: Final = """\
   To write a first memory, with an account on any PDS and an app password of it:
 

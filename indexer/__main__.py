@@ -10,8 +10,9 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Final
 
 import uvloop
 
@@ -70,17 +71,23 @@ masked and stored, and the cursor moves with them. Progress goes to stderr; the 
   python -m indexer replay frames.bin --host pds.example.com --identities export.jsonl
   python -m indexer replay a.bin b.bin --relay relay.example.com --identities export.jsonl --no-cursor
 """
-_RECORD_HELP = """\
-Records a relay's or PDS's firehose, and the identities of those who wrote memories, so that it can be replayed
-anywhere.
-
-  python -m indexer record --relay wss://relay.example.com --out frames.bin --seconds 60
+_STATUS_HELP = """\
+Says how the index is: first whether all is well, and if not, why. The exit status is 0 either way; `--json` has
+`problems`.
 """
+_SET_CURSOR_HELP = """\
+Lets a source go on after SEQ, also one that was stopped. Stop the daemon first.
+
+  python -m indexer cursor set relay.example.com 0
+"""
+
+CREW: Final = "crew"  # started by `backfill` and `resync`
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command. 0: done; 2: something given cannot be used, and stderr says what; 1: it failed."""
-    options = _parser().parse_args(arguments)
+    given = sys.argv[1:] if arguments is None else arguments
+    options = _parser(internal=given[:1] == [CREW]).parse_args(given)
     set_up_logging(level=options.log_level)
     try:
         with asyncio.Runner(loop_factory=options.loop) as runner:
@@ -98,7 +105,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(*, internal: bool = False) -> argparse.ArgumentParser:
+    """`internal`: with what only our own processes call, which neither help nor errors show."""
     parser = argparse.ArgumentParser(prog="python -m indexer", description=__doc__)
     parser.set_defaults(log_level=logging.INFO, loop=None)
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
@@ -152,10 +160,11 @@ def _parser() -> argparse.ArgumentParser:
     calibrate.add_argument("--model", metavar="NAME", help="which one (default: the one that serves)")
     calibrate.set_defaults(command=_calibrate, log_level=logging.WARNING)
 
-    crew = commands.add_parser("crew")  # started by `backfill` and `resync`, so it is not listed
-    crew.add_argument("processes", type=int)
-    crew.add_argument(WITH_PARENT, action="store_true", required=True)
-    crew.set_defaults(command=_crew, log_level=logging.WARNING)
+    if internal:
+        crew = commands.add_parser(CREW)
+        crew.add_argument("processes", type=int)
+        crew.add_argument(WITH_PARENT, action="store_true", required=True)
+        crew.set_defaults(command=_crew, log_level=logging.WARNING)
 
     replay = commands.add_parser(
         "replay",
@@ -178,7 +187,7 @@ def _parser() -> argparse.ArgumentParser:
     recorder = commands.add_parser(
         "record",
         help="record a firehose",
-        description=_RECORD_HELP,
+        description=record.HELP,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     record.add_arguments(recorder)
@@ -202,7 +211,7 @@ def _parser() -> argparse.ArgumentParser:
     resync_command.add_arguments(resync)
     resync.set_defaults(command=_resync, log_level=logging.WARNING)
 
-    status = commands.add_parser("status", help="say how the index is", description="Says how the index is.")
+    status = commands.add_parser("status", help="say how the index is", description=_STATUS_HELP)
     status.add_argument("--json", action="store_true", help="for machines")
     status.set_defaults(command=_status)
 
@@ -212,7 +221,10 @@ def _parser() -> argparse.ArgumentParser:
     actions = cursor.add_subparsers(title="actions", required=True, metavar="ACTION")
     actions.add_parser("show", help="every source with its cursor").set_defaults(command=_show_cursors)
     setting = actions.add_parser(
-        "set", help="let a source go on after SEQ, also one that was stopped; stop the daemon first"
+        "set",
+        help="let a source go on after SEQ, also one that was stopped; stop the daemon first",
+        description=_SET_CURSOR_HELP,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     setting.add_argument("source", metavar="SOURCE", help="the relay or PDS")
     setting.add_argument("seq", type=int, metavar="SEQ", help="0: from the oldest frame that it keeps")
@@ -223,7 +235,8 @@ def _parser() -> argparse.ArgumentParser:
         ("restore", RestoreOrdered, "lift a takedown, and ask for the repo to be fetched"),
     ):
         ordering = commands.add_parser(name, help=words, description=f"{words[0].upper()}{words[1:]}.")
-        ordering.add_argument("subject", metavar="DID|URI", help="a DID, or the at-uri of a memory")
+        subject = "a DID, or the at-uri of a public memory; of Spaces only a whole author can be taken down"
+        ordering.add_argument("subject", metavar="DID|URI", help=subject)
         ordering.set_defaults(command=_order, order=order)
 
     deletions = commands.add_parser(
@@ -237,7 +250,7 @@ def _parser() -> argparse.ArgumentParser:
     doctor = commands.add_parser(
         "doctor",
         help="say what does not work here, and how to mend it",
-        description="Says what does not work here, and how to mend it.",
+        description="Says what does not work here, and how to mend it. Exit status 1 if something failed.",
     )
     doctor.add_argument("--json", action="store_true", help="for machines")
     doctor.set_defaults(command=_doctor)
@@ -311,7 +324,7 @@ async def _order(options: argparse.Namespace) -> int:
     else:
         raise Misconfigured("A DID is needed, or the at-uri of a public memory: at://did:…/" + COLLECTION + "/…")
     place = Place(OPERATOR, 0, datetime.now(UTC))
-    await service.order(load(os.environ), [options.order(place, repo, rkey)])
+    print(await service.order(load(os.environ), options.order(place, repo, rkey)))
     return 0
 
 
@@ -361,12 +374,12 @@ async def _resync(options: argparse.Namespace) -> int:
 async def _status(options: argparse.Namespace) -> int:
     settings = load(os.environ)
     status, set_up = await service.read_status(settings), service.spaces_set_up(settings)
-    now = datetime.now(UTC)
+    now, staleness = datetime.now(UTC), timedelta(seconds=settings.spaces.max_staleness_s)
     if options.json:
-        told = {"problems": problems(status, now, set_up), **asdict(status), "spaces_set_up": asdict(set_up)}
+        told = {"problems": problems(status, now, set_up, staleness), **asdict(status), "spaces_set_up": asdict(set_up)}
         print(json.dumps(told, default=_json_default))
     else:
-        print(render(status, now, set_up))
+        print(render(status, now, set_up, staleness))
     return 0
 
 

@@ -1,4 +1,4 @@
-"""`python -m indexer deletions`: carries the list of deletions past a restore of the database."""
+"""`python -m indexer deletions` carries the list of deletions past a restore of the database; `takedown`, `restore`."""
 
 from __future__ import annotations
 
@@ -16,12 +16,15 @@ from pathlib import Path
 from typing import IO, Any, Final, TypeAlias
 
 from indexer.arrivals import OPERATOR, Arrival, Batch, FetchOrdered, Place, RestoreOrdered, TakedownOrdered
+from indexer.ledger import Ledger
+from indexer.record_state import NOTHING_HELD
 from indexer.store import deletions
 from indexer.store.deletions import Deletion, Denial
 from indexer.writer import Writer
 from memory.database import Database
 from memory.errors import Misconfigured
 from memory.identifiers import is_did
+from memory.space import PUBLIC
 
 HELP: Final = """\
 A backup holds what was deleted after it was made. The database keeps a list of what was deleted, as hashes, for
@@ -226,3 +229,26 @@ async def _delete(
     applied.repos_deleted += len(whole)
     applied.records_deleted += len(held) - len(whole)
     applied.repos_to_fetch += len(unparked)
+
+
+async def carry_out(writer: Writer, order: TakedownOrdered | RestoreOrdered, now: datetime) -> str:
+    """Takes something down, or lifts that; a line on what became of it."""
+    found: list[int | None] = []
+    async with writer.transaction(now) as taking:
+        await taking.take([order], lambda ledger: found.append(_held_of(order, ledger)))
+    [held] = found
+    if isinstance(order, RestoreOrdered):
+        rest = "; its repo was never seen here" if held is None else ", and its repo will be fetched"
+        return f"restored: its takedown is lifted, if there was one{rest}"
+    if order.rkey is not None:
+        return f"taken down: the memory is {'erased' if held else 'not held'} here, and kept away"
+    memories = "1 public memory is" if held == 1 else f"{held or 0:,} public memories are"
+    return f"taken down: {memories} erased here, and what there was in Spaces; the repo is kept away"
+
+
+def _held_of(order: TakedownOrdered | RestoreOrdered, ledger: Ledger) -> int | None:
+    """How many public memories of what it names; null: the repo was never seen."""
+    row = ledger.rows.get((order.repo, PUBLIC))
+    if row is None or order.rkey is None:
+        return row and row.memory_count
+    return int(ledger.held.get((order.repo, PUBLIC, order.rkey), NOTHING_HELD).cid is not None)

@@ -26,6 +26,13 @@ from indexer.socket import SourceUnavailable, Stream, subscribe
 from memory.errors import Misconfigured, Unavailable
 from memory.identifiers import normalise_source
 
+HELP: Final = """\
+Records a relay's or PDS's firehose, and the identities of those who wrote memories, so that it can be replayed
+anywhere.
+
+  python -m indexer record --relay wss://relay.example.com --out frames.bin --seconds 60
+"""
+
 _SECONDS_BETWEEN_REPORTS: Final = 1.0
 
 Progress = Callable[[str], None]

@@ -13,8 +13,8 @@ from memory.space_credential import reseal_credential
 HELP: Final = """\
 Seals the credentials of Spaces anew by the first key of SPACES_KEY_FILE, while everything runs. To change the key: put
 a new one into the first line of the file, restart the indexer and then the API (which seals by it at once), run this,
-and take the old line out. It says how many were sealed anew, and how many no key of the file opens: those go when they
-expire, within two hours.
+and take the old line out. The last line is JSON: how many were sealed anew, and how many no key of the file opens;
+those go when they expire, within two hours. Exit status 1 if some were not opened.
 
   echo "2027 $(openssl rand -hex 32)"          # a new key's line
   python -m indexer rotate-key

@@ -17,7 +17,7 @@ from typing import Final
 from indexer import backfill_command, calibrate_command, deletions_command, live, reembed_command, resync_command
 from indexer import embed as embed_process
 from indexer import repair as repair_process
-from indexer.arrivals import Batch, RestoreOrdered, Source, SourceKind, TakedownOrdered
+from indexer.arrivals import RestoreOrdered, Source, SourceKind, TakedownOrdered
 from indexer.companion import Companion, give_way
 from indexer.deletions_command import Applied
 from indexer.doctor import examination
@@ -91,10 +91,9 @@ async def run(settings: Settings) -> None:
     relays = [Source(url, SourceKind.RELAY) for url in given.relay_urls]
     sources = relays + [Source(url, SourceKind.PDS) for url in given.pds_urls if url not in given.relay_urls]
     if not sources:
-        raise Misconfigured(
-            "Nothing to follow: name relays in INDEXER_RELAY_URLS, or PDSes in INDEXER_PDS_URLS.",
-            setting="INDEXER_RELAY_URLS",
-        )
+        words = "Nothing to follow: name relays in INDEXER_RELAY_URLS, or PDSes in INDEXER_PDS_URLS"
+        alone = "" if settings.spaces.key_file is None else " (`python -m indexer spaces` keeps private Spaces alone)"
+        raise Misconfigured(f"{words}{alone}.", setting="INDEXER_RELAY_URLS")
     if settings.spaces.key_file is not None:
         _sealing_keys(settings)  # said here rather than by a companion that cannot begin
     collect_garbage_seldom()
@@ -293,10 +292,10 @@ async def set_cursor(settings: Settings, source: Source, seq: int) -> None:
         await leases.set_cursor(conn, source.url, seq, _utc_now())
 
 
-async def order(settings: Settings, orders: Sequence[TakedownOrdered | RestoreOrdered]) -> None:
-    """Carries out an operator's word, beside whatever daemons run."""
+async def order(settings: Settings, given: TakedownOrdered | RestoreOrdered) -> str:
+    """Carries out an operator's word, beside whatever daemons run; what became of it."""
     async with _connect(settings, connections=2) as database:
-        await Writer(database, quota_limits(settings.indexer)).apply(Batch(list(orders)), _utc_now())
+        return await deletions_command.carry_out(Writer(database, quota_limits(settings.indexer)), given, _utc_now())
 
 
 async def export_deletions(settings: Settings, since: datetime | None, out: Path | None) -> int:

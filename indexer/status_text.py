@@ -23,7 +23,9 @@ _STATE_HINTS = {
     "desynchronized": "missed or inconsistent commits: nothing more is applied before a fetch",
     "error": "a fetch failed and is tried again",
 }
-
+_HOSTS: Final = ("repo's host", "repos' hosts")
+_TAKEN_DOWN: Final = "denied"  # the reason of a repo that an operator took down
+_TAKEN_DOWN_HINT: Final = "taken down here: `python -m indexer restore` lifts that"
 
 _NO_MODEL: Final = (
     "no model yet, so it is by words: `python -m indexer run` adds what EMBEDDING_BACKEND names, if it can"
@@ -34,24 +36,32 @@ _MODEL_STATES: Final = {
     "standby": "is kept filled, to go back to",
     "leaving": "is being deleted",
 }
-# A Space is listed every few minutes: what was not for so long, nobody works on.
-SWEEP_WORTH_SAYING: Final = timedelta(hours=1)
+# What is to be done of Spaces is done within seconds: for what has waited so long, nobody works on them.
+SPACES_WORTH_SAYING: Final = timedelta(minutes=10)
+# Unless the settings say otherwise. They are listed three times in that time.
+SPACES_STALENESS: Final = timedelta(minutes=15)
 
 _SPACE_STATES: Final = {
     SpaceState.READY: "ready",
-    SpaceState.SYNCING: "being synced: not all of their authors' repos were pulled yet",
+    SpaceState.SYNCING: "being synced: not all of the authors' repos were pulled yet",
     SpaceState.STALE: "not served: nothing confirmed in time what is held of them",
     SpaceState.UNREACHABLE: "whose authors cannot be listed at the moment",
     SpaceState.UNREAD: "that nobody has open: not served, and deleted after SPACES_KEPT_DAYS",
     SpaceState.DELETED: "being deleted",
 }
 _SPACE_REPO_STATES: Final = {
-    SpaceRepoState.IN_STEP: "repos are in step",
-    SpaceRepoState.BEHIND: "repos are behind what is listed",
-    SpaceRepoState.NEW: "repos were never pulled",
-    SpaceRepoState.STALE: "repos are hidden: they were not confirmed in time",
-    SpaceRepoState.UNLISTED: "repos are hidden: they are listed no more",
-    SpaceRepoState.INACTIVE: "repos are hidden: their accounts are inactive",
+    SpaceRepoState.IN_STEP: ("repo is in step", "repos are in step"),
+    SpaceRepoState.BEHIND: ("repo is behind what is listed", "repos are behind what is listed"),
+    SpaceRepoState.NEW: ("repo was never pulled", "repos were never pulled"),
+    SpaceRepoState.STALE: (
+        "repo is hidden: it was not confirmed in time",
+        "repos are hidden: they were not confirmed in time",
+    ),
+    SpaceRepoState.UNLISTED: ("repo is hidden: it is listed no more", "repos are hidden: they are listed no more"),
+    SpaceRepoState.INACTIVE: (
+        "repo is hidden: its account is inactive",
+        "repos are hidden: their accounts are inactive",
+    ),
 }
 
 
@@ -63,15 +73,20 @@ class SpacesSetUp:
     syncer: str | None = None  # what hosts tell of writes; null: there is no public URL that has a DID
 
 
-def problems(status: IndexStatus, now: datetime, set_up: SpacesSetUp | None = None) -> list[str]:
-    """What is not well, the worst first; empty: all is well. `set_up` null: nothing is known of that."""
+def problems(
+    status: IndexStatus, now: datetime, set_up: SpacesSetUp | None = None, staleness: timedelta = SPACES_STALENESS
+) -> list[str]:
+    """What is not well, the worst first; empty: all is well. `set_up` null: nothing is known of that.
+
+    `staleness`: for how long a Space is served after it was confirmed.
+    """
     return [
         *_source_problems(status, now),
         *_repo_problems(status),
         *_fetch_problems(status),
         *_backlog_problems(status, now),
         *_embedding_problems(status.embeddings),
-        *_space_problems(status.spaces, set_up),
+        *_space_problems(status.spaces, set_up, staleness),
         *_erasure_problems(status.erasure),
     ]
 
@@ -99,19 +114,19 @@ def _repo_problems(status: IndexStatus) -> Iterator[str]:
     if failing:
         reasons = ", ".join(f"{group.reason} {group.repos:,}" for group in failing)
         yield (
-            f"{sum(group.repos for group in failing):,} repos cannot be fetched ({reasons}): they are tried again, "
-            "and at once by `python -m indexer resync --state error`"
+            f"{_counted(sum(group.repos for group in failing), 'repo', 'repos')} cannot be fetched ({reasons}): "
+            "that is tried again, and at once by `python -m indexer resync --state error`"
         )
     over = sum(group.over_quota for group in status.repos)
     if over:
-        yield f"{over:,} records are over the quota of their repos"
+        yield f"{_counted(over, 'record is', 'records are')} over the quota of their repos"
 
 
 def _fetch_problems(status: IndexStatus) -> Iterator[str]:
     if lacking := sum(failed.repos for failed in status.fetches.failed if failed.reason == DISK_UNAVAILABLE):
         yield (
-            f"{lacking:,} repos found no room on the disk of INDEXER_SPOOL_DIR: `python -m indexer doctor` tells why, "
-            "and they are tried again"
+            f"{_counted(lacking, 'repo', 'repos')} found no room on the disk of INDEXER_SPOOL_DIR: `python -m indexer "
+            "doctor` tells why, and that is tried again"
         )
     for sweep in status.sweeps:
         if sweep.held_up_at is not None:
@@ -123,9 +138,10 @@ def _fetch_problems(status: IndexStatus) -> Iterator[str]:
 
 def _backlog_problems(status: IndexStatus, now: datetime) -> Iterator[str]:
     if keyless := status.parked_commits - status.parked_for_fetch:
-        yield f"{keyless:,} commits wait for their author's key"
+        yield _counted(keyless, "commit waits for its author's key", "commits wait for their author's key")
     if status.quarantined_frames:
-        yield f"{status.quarantined_frames:,} frames of the last week were broken"
+        broken = "frame of the last week was broken", "frames of the last week were broken"
+        yield _counted(status.quarantined_frames, *broken)
     due_since = min((request.due_since for request in status.requests), default=now)
     last_sign = max(due_since, status.fetches.confirmed_at or due_since)
     if now - last_sign > REQUEST_WORTH_SAYING:
@@ -141,30 +157,40 @@ def _embedding_problems(models: Sequence[EmbeddingStatus]) -> Iterator[str]:
     for model in models:
         if model.failing:
             yield (
-                f"{model.failing:,} memories have no vector of {model.model}, for it refused them, or what embedded "
-                "them ended: they are tried again, and found by their words meanwhile"
+                f"{_counted(model.failing, 'memory has', 'memories have')} no vector of {model.model}, for it refused "
+                "the text, or what embedded it ended: that is tried again, and found by words meanwhile"
             )
 
 
-def _space_problems(spaces: SpaceCounts, set_up: SpacesSetUp | None) -> Iterator[str]:
+def _space_problems(spaces: SpaceCounts, set_up: SpacesSetUp | None, staleness: timedelta) -> Iterator[str]:
     if set_up is not None and not set_up.kept and spaces.in_all > spaces.spaces.get(SpaceState.UNREAD, 0):
         yield "Spaces are open, and SPACES_KEY_FILE is not set here: is it for `python -m indexer run`?"
-    waited = timedelta(seconds=max(spaces.swept_s, spaces.pulls_late_s, spaces.notes_late_s))
-    if waited > SWEEP_WORTH_SAYING:
+    if stale := spaces.spaces.get(SpaceState.STALE, 0):
+        served = _counted(stale, "Space is not served", "Spaces are not served")
+        held = "it" if stale == 1 else "them"
         yield (
-            f"Spaces have waited for {_hours(waited)} to be looked at: is `python -m indexer run` running with "
-            "SPACES_KEY_FILE, or `spaces`?"
+            f"{served}, for nothing confirmed in time what is held of {held}: is `python -m indexer run` running with "
+            "the API's SPACES_KEY_FILE, or `spaces`? `python -m indexer doctor` tells"
+        )
+    elif (waited := _waited(spaces, staleness)) is not None:
+        yield (
+            f"Spaces have waited for {_for_long(waited)} to be looked at: is `python -m indexer run` running with "
+            "the API's SPACES_KEY_FILE, or `spaces`? `python -m indexer doctor` tells"
         )
     if spaces.unlisted:
-        yield (
-            f"the authors of {sum(spaces.unlisted.values()):,} Spaces cannot be listed ({_reasons(spaces.unlisted)}): "
-            "that is tried again"
-        )
+        of = _counted(sum(spaces.unlisted.values()), "Space", "Spaces")
+        yield f"the authors of {of} cannot be listed ({_reasons(spaces.unlisted)}): that is tried again"
     if spaces.unpulled:
-        yield (
-            f"{sum(spaces.unpulled.values()):,} repos in Spaces cannot be pulled ({_reasons(spaces.unpulled)}): "
-            "they are tried again"
-        )
+        repos = _counted(sum(spaces.unpulled.values()), "repo", "repos")
+        yield f"{repos} in Spaces cannot be pulled ({_reasons(spaces.unpulled)}): that is tried again"
+
+
+def _waited(spaces: SpaceCounts, staleness: timedelta) -> timedelta | None:
+    """For how long nobody has worked on Spaces, if that is worth a word."""
+    swept, late = timedelta(seconds=spaces.swept_s), timedelta(seconds=max(spaces.pulls_late_s, spaces.notes_late_s))
+    if late > SPACES_WORTH_SAYING or swept > max(SPACES_WORTH_SAYING, staleness / 2):
+        return max(swept, late)
+    return None
 
 
 def _erasure_problems(erasure: ErasureStatus) -> Iterator[str]:
@@ -176,9 +202,11 @@ def _erasure_problems(erasure: ErasureStatus) -> Iterator[str]:
         )
 
 
-def render(status: IndexStatus, now: datetime, set_up: SpacesSetUp | None = None) -> str:
-    """The whole screen, without a final line break."""
-    memories, wrong = status.memories, problems(status, now, set_up)
+def render(
+    status: IndexStatus, now: datetime, set_up: SpacesSetUp | None = None, staleness: timedelta = SPACES_STALENESS
+) -> str:
+    """The whole screen, without a final line break; takes what `problems` does."""
+    memories, wrong = status.memories, problems(status, now, set_up, staleness)
     verdict = "\n  ".join(["Not all is well", *wrong]) if wrong else "All is well"
     held = f"Memories   {memories.current:,} current, {memories.masked:,} masked, {memories.invalid:,} invalid"
     if (erased_at := status.erasure.last_at) is not None:
@@ -201,13 +229,13 @@ def render(status: IndexStatus, now: datetime, set_up: SpacesSetUp | None = None
 
 def _spaces(spaces: SpaceCounts, set_up: SpacesSetUp | None) -> list[str]:
     counted = [
-        *((spaces.spaces.get(state, 0), words) for state, words in _SPACE_STATES.items()),
-        (spaces.told, "whose hosts tell of writes"),
-        *((spaces.repos.get(state, 0), words) for state, words in _SPACE_REPO_STATES.items()),
-        (spaces.pulls, "repos wait to be pulled"),
-        (spaces.notes, "notes of the API wait to be acted upon"),
+        *((spaces.spaces.get(state, 0), words, words) for state, words in _SPACE_STATES.items()),
+        (spaces.told, "whose host tells of writes", "whose hosts tell of writes"),
+        *((spaces.repos.get(state, 0), *words) for state, words in _SPACE_REPO_STATES.items()),
+        (spaces.pulls, "repo waits to be pulled", "repos wait to be pulled"),
+        (spaces.notes, "note of the API waits to be acted upon", "notes of the API wait to be acted upon"),
     ]
-    lines = [f"{number:>8,}  {words}" for number, words in counted if number]
+    lines = [_listed(number, one, several) for number, one, several in counted if number]
     if set_up is None or not (set_up.kept or lines):
         return lines
     return [_ways(set_up), *(lines or ["none is open"])]
@@ -225,7 +253,17 @@ def _reasons(failing: Mapping[str, int]) -> str:
     return ", ".join(f"{reason} {number:,}" for reason, number in failing.items())
 
 
-def _hours(waited: timedelta) -> str:
+def _counted(number: int, one: str, several: str) -> str:
+    return f"{number:,} {one if number == 1 else several}"
+
+
+def _listed(number: int, one: str, several: str) -> str:
+    return f"{number:>8,}  {one if number == 1 else several}"
+
+
+def _for_long(waited: timedelta) -> str:
+    if waited < timedelta(hours=2):
+        return f"{waited // timedelta(minutes=1)} minutes"
     return f"{waited / timedelta(hours=1):,.1f} hours"
 
 
@@ -250,8 +288,11 @@ def _requests(status: IndexStatus) -> list[str]:
 def _fetches(status: IndexStatus) -> list[str]:
     fetches = status.fetches
     lines = [
-        f"{repos:>8,}  {words}"
-        for repos, words in ((fetches.under_way, "under way"), (fetches.waiting, "wait for a first attempt"))
+        _listed(repos, *words)
+        for repos, *words in (
+            (fetches.under_way, "under way", "under way"),
+            (fetches.waiting, "waits for a first attempt", "wait for a first attempt"),
+        )
         if repos
     ]
     return lines + [
@@ -262,14 +303,14 @@ def _fetches(status: IndexStatus) -> list[str]:
 
 def _gaps(status: IndexStatus) -> list[str]:
     return [
-        f"{gap.source}  before {_minute(gap.gap_at)}: {gap.asked:,} of {gap.repos:,} repos' hosts asked"
+        f"{gap.source}  before {_minute(gap.gap_at)}: {gap.asked:,} of {_counted(gap.repos, *_HOSTS)} asked"
         for gap in status.gaps
     ]
 
 
 def _sweeps(status: IndexStatus) -> list[str]:
     return [
-        f"{sweep.origin}  {sweep.repos_found:,} repos found since {_minute(sweep.started_at)}, "
+        f"{sweep.origin}  {_counted(sweep.repos_found, 'repo', 'repos')} found since {_minute(sweep.started_at)}, "
         f"the last at {_minute(sweep.updated_at)}"
         for sweep in status.sweeps
     ]
@@ -286,9 +327,10 @@ def _backlog(status: IndexStatus) -> list[str]:
     if not (status.parked_commits or status.quarantined_frames):
         return []
     meanwhile = f", {status.parked_for_fetch:,} of them while their repo is fetched" if status.parked_for_fetch else ""
+    parked = _listed(status.parked_commits, "parked commit", "parked commits")
     return [
-        f"{status.parked_commits:>8,}  parked commits ({status.parked_bytes:,} bytes){meanwhile}",
-        f"{status.quarantined_frames:>8,}  quarantined frames",
+        f"{parked} ({status.parked_bytes:,} bytes){meanwhile}",
+        _listed(status.quarantined_frames, "quarantined frame", "quarantined frames"),
     ]
 
 
@@ -298,9 +340,11 @@ def _group(group: ReposStatus) -> str:
         text += f" ({group.reason})"
     if not group.visible:
         text += f", hidden: {group.status or 'inactive'}"
+    elif group.reason == _TAKEN_DOWN:
+        text += f": {_TAKEN_DOWN_HINT}"
     elif hint := _STATE_HINTS.get(group.state):
         text += f": {hint}"
-    text += f"; {group.memories:,} memories"
+    text += f"; {_counted(group.memories, 'memory', 'memories')}"
     if group.over_quota:
         text += f", {group.over_quota:,} over quota"
     return text
@@ -309,7 +353,8 @@ def _group(group: ReposStatus) -> str:
 def _model(model: EmbeddingStatus) -> str:
     text = f"{model.model}  {_MODEL_STATES[model.state]}"
     if model.state != "leaving":
-        text += f", {model.waiting:,} memories wait for their vectors" if model.waiting else ", nothing waits"
+        wait = _counted(model.waiting, "memory waits for its vectors", "memories wait for their vectors")
+        text += f", {wait}" if model.waiting else ", nothing waits"
         if model.walks < FIRST_WALKS:
             text += ", and it is looked for more"
     return text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 from pathlib import Path
 from typing import Final
@@ -11,6 +12,9 @@ from memory.errors import Misconfigured
 from memory.telemetry import get_logger
 
 MAX_FILE_BYTES: Final = 64 * 1024
+
+# A key that was given where its file's name belongs must not be shown as one.
+_HOLDS_A_KEY: Final = re.compile(r"[0-9a-fA-F]{32}|PRIVATE KEY")
 
 _log = get_logger()
 
@@ -32,13 +36,19 @@ def read_key_file(file: Path, setting: str) -> str:
         with file.open("rb") as opened:
             content = opened.read(MAX_FILE_BYTES + 1)
     except OSError as failure:
-        raise unusable(setting, os.strerror(failure.errno) if failure.errno else "it cannot be read") from None
+        why = os.strerror(failure.errno) if failure.errno else "it cannot be read"
+        raise unusable(setting, f"{why}{_named(file)}") from None
     if len(content) > MAX_FILE_BYTES:
         raise unusable(setting, "it is too large")
     try:
         return content.decode("ascii")
     except UnicodeDecodeError:
         raise unusable(setting, "it is no ASCII text") from None
+
+
+def _named(file: Path) -> str:
+    """Where it was looked for, in words that may follow; a relative path alone does not tell."""
+    return "" if _HOLDS_A_KEY.search(str(file)) else f": {file.absolute()}"
 
 
 def unusable(setting: str, why: str) -> Misconfigured:

@@ -111,7 +111,10 @@ def judge_keys(file: Path | None, keys: SealingKeys | Misconfigured | None, kept
             "Run `python -m indexer rotate-key`, after the API was started with the file as it is.",
         )
     what = f"the key {keys.current} seals"
-    return passed(KEYS, what if kept is None else f"{what}, and all {kept.in_all:,} credentials that are kept open")
+    if kept is None:
+        return passed(KEYS, what)
+    opened = f", and every credential kept opens ({kept.in_all:,})" if kept.in_all else "; no credential is kept yet"
+    return passed(KEYS, what + opened)
 
 
 async def check_client(network: Network, url: str | None, files: SpaceFiles) -> Check | None:

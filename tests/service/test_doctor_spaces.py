@@ -79,11 +79,11 @@ async def test_credentials_without_a_file_fail(database: Database, tmp_path: Pat
 
 async def test_file_that_opens_everything_passes(database: Database, tmp_path: Path):
     file = written(tmp_path, f"2026 {NEW}\n2025 {OLD}\n")
-    assert (await check(database, file)).what == "the key 2026 seals, and all 0 credentials that are kept open"
+    assert (await check(database, file)).what == "the key 2026 seals; no credential is kept yet"
     for viewer in (ALICE, BOB):
         await put(database, keys_in(file), viewer, "t")
     assert await check(database, file) == passed(
-        "space keys", "the key 2026 seals, and all 2 credentials that are kept open"
+        "space keys", "the key 2026 seals, and every credential kept opens (2)"
     )
 
 

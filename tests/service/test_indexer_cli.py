@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from indexer.__main__ import main
 from memory.cluster import Cluster
 from memory.database import Database
 from tests.recorded import FOLDER, did, frames_of
@@ -105,6 +106,42 @@ async def test_every_command_explains_itself(command: str):
 
 async def test_call_without_a_command_is_refused():
     refused(await indexer(), "COMMAND")
+
+
+async def test_unknown_command_is_told_those_that_there_are():
+    ended = await indexer("statsu")
+    refused(ended, "'status'", "'doctor'")
+    assert "crew" not in ended.errors
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        (("status",), "The exit status is 0 either way"),
+        (("doctor",), "Exit status 1 if something failed."),
+        (("rotate-key",), "Exit status 1 if some were not opened."),
+        (("cursor", "set"), "  python -m indexer cursor set relay.example.com 0\n"),
+        (("takedown",), "of Spaces only a whole author can be taken down"),
+    ],
+)
+def test_help_says_what_a_command_ends_with_and_takes(
+    command: tuple[str, ...], words: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("COLUMNS", "200")
+    with pytest.raises(SystemExit) as ended:
+        main([*command, "--help"])
+    assert ended.value.code == 0
+    assert words in capsys.readouterr().out
+
+
+# Run
+
+
+async def test_run_without_sources_says_what_to_name(tmp_path: Path):
+    sources = "Nothing to follow: name relays in INDEXER_RELAY_URLS, or PDSes in INDEXER_PDS_URLS"
+    refused(await indexer("run"), f"{sources}.\n")
+    spaces = await indexer("run", SPACES_KEY_FILE=str(tmp_path / "keys"))
+    refused(spaces, f"{sources} (`python -m indexer spaces` keeps private Spaces alone).\n")
 
 
 # Replay

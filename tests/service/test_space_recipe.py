@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 import socket
+import subprocess
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
@@ -81,6 +82,12 @@ class Scene:
 
     async def run(self, code: str, *command: str | Path, **more: str) -> str:
         """What a program prints that has the addresses of this scene; it must end well, and complain of nothing."""
+        status, printed, complained = await self.end(code, *command, **more)
+        assert (status, complained) == (0, "")
+        return printed
+
+    async def end(self, code: str, *command: str | Path, **more: str) -> tuple[int | None, str, str]:
+        """How a program ends that has the addresses of this scene, and what it says on stdout and stderr."""
         for written, here in (
             ("https://pds.example", self.pds_url),
             ("https://memory.example", self.api_url),
@@ -99,8 +106,7 @@ class Scene:
         )
         async with asyncio.timeout(DEADLINE_S):
             printed, complained = await process.communicate(code.encode())
-        assert (process.returncode, complained.decode()) == (0, "")
-        return printed.decode()
+        return process.returncode, printed.decode(), complained.decode()
 
     async def signed_in(self) -> dict[str, str]:
         """The session and the access token that the first steps of the page make."""
@@ -247,6 +253,33 @@ async def test_program_of_the_page_prints_what_it_shows(scene: Scene):
     assert "\n".join(printed[1:]) + "\n" == found + closed
     async with scene.database.connection() as conn:
         assert await conn.fetchval("select count(*) from grants") == 0
+
+
+@pytest.mark.parametrize(
+    ("number", "error"),
+    [
+        (2, "InvalidToken"),  # the PDS does not delegate
+        (5, "BadJwt"),  # nothing is searched
+    ],
+)
+async def test_refused_step_ends_the_program_and_names_the_error(scene: Scene, number: int, error: str):
+    given = {"ACCESS_JWT": "x", "MEMORY_TOKEN": "x", "SPACE": str(scene.space)}
+    status, printed, complained = await scene.end(blocks("sh")[number] + "echo went on", *BASH, **given)
+    assert status not in (0, None)
+    assert printed == ""
+    assert f"{error}: " in complained
+
+
+def test_every_answer_that_is_read_is_read_for_its_error():
+    if (jq := shutil.which("jq")) is None:
+        not_proven("RECIPE OF SPACES NOT RUN: this machine has no jq")
+    readers = re.findall(r"^ +jq (-e?r) '(.+)'\)?$", "".join(blocks("sh")), re.MULTILINE)
+    assert len(readers) == 5
+    for option, program in readers:
+        refusal = '{"error": "Refused", "message": "why"}'
+        ended = subprocess.run([jq, option, program], check=False, input=refusal, capture_output=True, text=True)
+        assert (ended.returncode, ended.stdout) == (5, "")
+        assert "Refused: why" in ended.stderr
 
 
 async def test_python_of_the_page_prints_what_it_shows(scene: Scene):

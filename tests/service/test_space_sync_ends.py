@@ -7,6 +7,7 @@ from __future__ import annotations
 import pytest
 
 from indexer.arrivals import OPERATOR, AccountChanged, IdentityResolved, Place, RestoreOrdered, TakedownOrdered
+from indexer.store.space_counts import count_spaces
 from memory.database import Database
 from memory.identifiers import COLLECTION
 from memory.identity import Identity
@@ -238,6 +239,8 @@ async def test_account_that_an_operator_took_down_is_not_held_until_it_is_restor
         assert await world.contents(here.space, here.bob, shown=False) == []
         world.clock.advance(minutes=5)
         await world.until(lambda: world.value("select failure from space_repos"), "denied")
+        async with database.connection() as conn:
+            assert (await count_spaces(conn, world.clock())).unpulled == {}  # nothing that anybody could mend
         assert await world.contents(here.space, here.bob, shown=False) == []
         await world.write(RestoreOrdered(place, here.bob.did, None))
         await world.pass_time_until(lambda: world.contents(here.space, here.bob), ["0"])
@@ -357,42 +360,3 @@ async def test_space_that_its_host_does_not_find_is_kept_for_a_while(database: D
         await world.until_idle(here.space)
         assert not await world.is_served(here.space)
         assert await world.contents(here.space, here.bob, shown=False) == ["0"]
-
-
-async def test_copies_that_nobody_can_read_go_after_a_while(database: Database):
-    async with spaces_world(database) as world:
-        here = await setting(world)
-        await here.begin("0")
-        world.clock.advance(days=29)
-        await world.until_idle(here.space)
-        await world.worker.expire()
-        assert await world.value("select count(*) from credentials") == 0
-        assert await world.contents(here.space, here.bob, shown=False) == ["0"]
-        assert not await world.is_served(here.space)
-        world.clock.advance(days=2)
-        await world.until(lambda: world.left_of(here.space), {})
-
-
-async def test_space_that_is_opened_again_is_read_on(database: Database):
-    async with spaces_world(database) as world:
-        here = await setting(world)
-        await here.begin("0")
-        world.clock.advance(hours=5)
-        await world.until_idle(here.space)
-        here.bob.create(here.space, rkey(1), memory("1"))
-        await world.open(here.space, here.bob)
-        await world.until_contents(here.space, here.bob, ["0", "1"])
-        await world.until(lambda: world.is_served(here.space), True)
-        assert here.away.asked_for("getRepo") == 1
-
-
-async def test_what_was_granted_ends(database: Database):
-    async with spaces_world(database) as world:
-        here = await setting(world)
-        await here.begin("0")
-        world.clock.advance(hours=2, minutes=1)
-        await world.until_idle(here.space)
-        await world.worker.expire()
-        assert await world.value("select count(*) from grants") == 0
-        assert await world.value("select count(*) from credentials") == 0
-        assert (await world.space_row(here.space))["credentialed_until"] < world.clock()

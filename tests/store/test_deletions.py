@@ -350,6 +350,7 @@ def test_commands_carry_a_list_from_one_database_to_another(
     monkeypatch.setenv("DATABASE_URL", database_url)
     file = tmp_path / "deletions"
     assert main(["takedown", "did:plc:aaaaaaaaaaaaaaaaaaaaaaaa"]) == 0
+    assert capsys.readouterr().out.startswith("taken down: 0 public memories")
     assert main(["deletions", "export", "--out", str(file)]) == 0
     assert main(["deletions", "apply", str(file)]) == 0
     assert json.loads(capsys.readouterr().out) == {

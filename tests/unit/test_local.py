@@ -9,7 +9,7 @@ from memory.settings import load
 def test_empty_index_is_told_how_to_bring_in_what_was_written_before_and_how_to_write():
     told = describe_empty(load({"INDEXER_RELAY_URLS": "wss://relay.example.com,wss://two.example.com"}))
     [backfill] = [line for line in told.splitlines() if "python -m indexer backfill" in line]
-    assert backfill.strip() == "python -m indexer backfill --discover https://relay.example.com"
+    assert backfill.strip() == ".venv/bin/python -m indexer backfill --discover https://relay.example.com"
     assert "com.atproto.repo.createRecord" in told
     assert told.endswith(
         "Seconds later it is found: curl 'http://127.0.0.1:8600/xrpc/dev.bastienrobert.memory.listRecords'"

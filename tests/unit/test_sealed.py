@@ -199,8 +199,20 @@ def test_file_that_all_may_read_is_warned_of(tmp_path: Path, mode: int, warnings
 
 
 def test_file_that_is_not_there_is_refused(tmp_path: Path):
-    with pytest.raises(Misconfigured, match="No such file"):
+    with pytest.raises(Misconfigured, match=rf"No such file or directory: {tmp_path}/keys\.$"):
         read(tmp_path / "keys")
+
+
+def test_relative_path_is_told_as_where_it_was_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(Misconfigured, match=rf": {tmp_path}/none/keys\.$"):
+        read(Path("none/keys"))
+
+
+@pytest.mark.parametrize("key", [f"new {NEW.hex()}", NEW.hex().upper(), "-----BEGIN PRIVATE KEY-----\nMIGH/AgEA"])
+def test_key_in_the_place_of_a_file_name_is_not_shown(key: str):
+    with pytest.raises(Misconfigured, match=r"^SPACES_KEY_FILE cannot be used: No such file or directory\.$"):
+        read(Path(key))
 
 
 def test_folder_is_no_file_of_keys(tmp_path: Path):

