@@ -66,7 +66,7 @@ async def test_status_and_metrics_have_a_word_for_it(world: Mending):
         status, counted = await index_status(conn), await gauges(conn)
     assert [(failed.reason, failed.repos) for failed in status.fetches.failed] == [("disk_unavailable", 1)]
     told = "\n".join(problems(status, world.clock()))
-    assert "1 repos found no room on the disk of INDEXER_SPOOL_DIR" in told
+    assert "1 repo found no room on the disk of INDEXER_SPOOL_DIR" in told
     assert counted.without_disk == 1
 
 
