@@ -33,16 +33,34 @@ async def purge(
     while more:
         async with database.transaction() as conn:
             more = await space_purge.drop_names(conn, claim)
-    authors = 0
-    while (author := await _next(database, claim)) is not None:
-        await keep()
-        await despite_conflicts(lambda author=author: _delete_author(database, author, claim.space), "space_purge")
-        authors += 1
-    async with database.transaction() as conn:
-        # What was granted before, and was committed since.
-        await space_purge.drop_grants(conn, claim.space, before)
-        await space_purge.delete_space(conn, claim, before)
+    authors, ended = 0, False
+    while not ended:
+        left = await _next(database, claim)
+        while left is not None:
+            await keep()
+            await despite_conflicts(lambda author=left: _delete_author(database, author, claim.space), "space_purge")
+            authors, left = authors + 1, await _next(database, claim)
+        ended = await _end(database, claim, before)
+        if not ended and await _next(database, claim) is None:
+            return  # somebody else has it by now, and goes on
     get_logger().info("space_purged", reason=reason, repos=authors)
+
+
+class _NotAll(Exception):
+    """There is more to delete, or it is another's to do."""
+
+
+async def _end(database: Database, claim: SpaceClaim, before: datetime) -> bool:
+    """Deletes the last of it; False: not yet, or not we."""
+    try:
+        async with database.transaction() as conn:
+            # What was granted before, and was committed since.
+            await space_purge.drop_grants(conn, claim.space, before)
+            if not await space_purge.delete_space(conn, claim, before):
+                raise _NotAll
+    except _NotAll:
+        return False
+    return True
 
 
 async def _next(database: Database, claim: SpaceClaim) -> str | None:

@@ -52,11 +52,15 @@ async def delete_author(conn: Connection, author: str, space: str) -> None:
     await _SQL.delete_repo.execute(conn, repo=author, space=space)
 
 
-async def delete_space(conn: Connection, claim: SpaceClaim, before: datetime) -> None:
-    """Deletes the last of a Space; what was said of it since is of another one."""
+async def delete_space(conn: Connection, claim: SpaceClaim, before: datetime) -> bool:
+    """Deletes the last of a Space; what was said of it since is of another one.
+
+    False: something of it is left, or somebody else has it by now, and the transaction has to be rolled back.
+    """
     await _SQL.leave_space.execute(conn, space=claim.space)
     await _SQL.delete_inbox.execute(conn, repo=claim.authority, space=claim.space, before=before)
-    await _SQL.delete_space.execute(conn, repo=claim.authority, space=claim.space)
+    deleted = await _SQL.delete_space.fetchval(conn, repo=claim.authority, space=claim.space, token=claim.token)
+    return deleted is not None
 
 
 async def expire(conn: Connection, now: datetime | None) -> bool:

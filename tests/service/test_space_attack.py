@@ -97,6 +97,28 @@ async def test_who_lost_a_space_deletes_nothing_of_another_one_of_the_same_name(
             assert await space_purge.next_author(conn, before) is None
 
 
+async def test_who_lost_a_space_that_is_being_deleted_leaves_its_row_to_whoever_has_it(database: Database):
+    """Without it nobody would go on with what is left."""
+    async with spaces_world(database) as world:
+        here = await setting(world)
+        await here.begin("0")
+        await world.stop()
+        await world.note(here.space, "deleted")
+        before = await taken(world)
+        async with database.connection() as conn:
+            deleted_at = await space_purge.mark(conn, before, world.clock())
+            assert deleted_at is not None
+            assert not await space_purge.delete_space(conn, before, deleted_at)  # its author is there still
+            world.clock.advance(minutes=2)
+            assert (await taken(world)).token != before.token
+            await space_purge.delete_author(conn, here.bob.did, here.space.uri)
+            assert not await space_purge.delete_space(conn, before, deleted_at)  # and now it is another's
+        assert await world.value("select count(*) from spaces") == 1
+        world.clock.advance(minutes=2)
+        world.start()
+        await world.until(lambda: world.value("select count(*) from spaces"), 0)
+
+
 async def test_ever_so_many_names_in_a_space_that_is_deleted_go_in_a_few_statements(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ):

@@ -81,8 +81,12 @@ delete from space_inbox where repo = :repo and space = :space and received_at <=
 update embedding_models set walked_space = '', walked_rkey = '' where walked_space = :space;
 
 -- name: delete_space
--- The last of it.
-delete from spaces where repo = :repo and space = :space and deleted_at is not null;
+-- The last of it, for whoever has it still: who lost it cannot tell whether all else is gone.
+delete from spaces s
+where s.repo = :repo and s.space = :space and s.claim_token = :token and s.deleted_at is not null
+    and not exists (select from space_repos p where p.space = s.space)
+    and not exists (select from repos r where r.space = s.space)
+returning s.repo;
 
 -- name: expire_grants
 -- Grants that hold no more, some of them.
