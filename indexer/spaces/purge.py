@@ -33,15 +33,16 @@ async def purge(
     while more:
         async with database.transaction() as conn:
             more = await space_purge.drop_names(conn, claim)
-    authors, ended = 0, False
-    while not ended:
-        left = await _next(database, claim)
-        while left is not None:
+    authors = 0
+    while True:
+        author = await _next(database, claim)
+        if author is not None:
             await keep()
-            await despite_conflicts(lambda author=left: _delete_author(database, author, claim.space), "space_purge")
-            authors, left = authors + 1, await _next(database, claim)
-        ended = await _end(database, claim, before)
-        if not ended and await _next(database, claim) is None:
+            await despite_conflicts(lambda author=author: _delete_author(database, author, claim.space), "space_purge")
+            authors += 1
+        elif await _end(database, claim, before):
+            break
+        elif await _next(database, claim) is None:
             return  # somebody else has it by now, and goes on
     get_logger().info("space_purged", reason=reason, repos=authors)
 
